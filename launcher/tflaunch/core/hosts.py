@@ -117,15 +117,12 @@ def give_up(
 ) -> Step:
     """Mark the tasks of these hosts as gone, because they are certainly dead, or no longer waited for.
 
-    Args:
-        job: the job.
-        reasons: host to the reason why it was lost.
-        now: seconds of the supervisor's clock.
-        is_silent: the host vanished without a sign, so peers may never notice that their connections are dead.
-        is_unconfirmed: the tasks may still run, so the job ends.
+    ``is_silent``: they vanished without a sign, so that peers may never notice that their connections are dead;
+    ``is_unconfirmed``: the tasks may still run, so that the job ends.
     """
     before = job
     actions: list[Action] = []
+    # First the tasks of all hosts, then the blame: what is decided for one must not count tasks of another as alive.
     for name, reason in reasons.items():
         tasks: dict[str, TaskState] = {}
         there = job.plan.on_host(name)

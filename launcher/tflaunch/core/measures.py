@@ -44,9 +44,6 @@ class Measure(NamedTuple):
 def from_wire(tasks: object) -> dict[str, Measure]:
     """Return the measures in a ``measured`` frame.
 
-    Args:
-        tasks: the frame's content: task to a mapping of its known figures.
-
     Raises:
         ValueError: the content has another form.
     """

@@ -42,9 +42,7 @@ class OtherFormatError(DamagedRecordError):
 def check_record(record: Any, number: int) -> dict[str, Any]:
     """Return the record if each of its fields is valid.
 
-    Args:
-        record: the parsed JSON.
-        number: its position in the journal, counted from 0.
+    ``number`` is its position in the journal, from 0.
 
     Raises:
         OtherFormatError: another version of tflaunch wrote it.

@@ -92,12 +92,7 @@ class Answer(NamedTuple):
 def decide_restart(budget: Budget, restart: RestartPlan, failure: Failure, now: float, salt: str) -> Answer:
     """Return whether another attempt may follow a failure.
 
-    Args:
-        budget: what was used so far.
-        restart: the rules of the spec; ``max`` 0 means never, not even uncharged.
-        failure: how the attempt ended.
-        now: seconds, on the same clock as the budget's times.
-        salt: makes the jitter of this budget differ from that of others.
+    ``salt`` makes the jitter of this budget differ from that of others.
     """
     if restart.max == 0:
         return Answer(budget, None, "restart.max is 0")

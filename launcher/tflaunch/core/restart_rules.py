@@ -135,12 +135,7 @@ def may_have_lost_peer(culprit: Culprit) -> bool:
 
 
 def exit_code(culprit: Culprit, has_started: bool) -> int:
-    """Return tflaunch's exit code for a job that ended because of ``culprit``.
-
-    Args:
-        culprit: the first cause.
-        has_started: whether any task was started.
-    """
+    """Return tflaunch's exit code for a job that ended because of ``culprit``."""
     if culprit.signal is not None:
         return 128 + culprit.signal
     if culprit.cause is Cause.TIME:

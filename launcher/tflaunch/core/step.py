@@ -63,13 +63,7 @@ _NOT_AWAITED = "it was not waited for after the third signal"
 
 
 def begin_job(run: str, plan: Plan, now: float) -> Job:
-    """Return the initial job, whose hosts are being joined.
-
-    Args:
-        run: the run's name, unique on this machine.
-        plan: what to run.
-        now: seconds of the clock that every later step uses.
-    """
+    """Return the initial job, whose hosts are being joined."""
     return Job(
         run=run,
         original=plan,

@@ -31,15 +31,7 @@ class Explanation(NamedTuple):
 
 
 def explain_run(job: Job, current: Status, tail: Tail, now: float, known: Annotations) -> Explanation:
-    """Explain a run.
-
-    Args:
-        job: its job, as of the last record of its journal.
-        current: its status.
-        tail: returns the last lines of a task's log.
-        now: seconds since the epoch.
-        known: what is known beside the job.
-    """
+    """Explain a run."""
     has_failed = bool(job.exit_code) and job.culprit is not None
     found = summary.failure(job, tail, known) if has_failed else None
     sentence = found.sentence if found is not None else _sentence(job, current, tail, now)

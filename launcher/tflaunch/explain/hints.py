@@ -95,12 +95,7 @@ def _table() -> list[tuple[str, re.Pattern[str], HintRule]]:
 
 
 def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
-    """Return one sentence about why a task ended and what to do, None if no known problem matches.
-
-    Args:
-        lines: the task's last lines.
-        facts: other facts about the task.
-    """
+    """Return one sentence about why a task ended and what to do, None if no known problem matches."""
     lines = failures.bounded(lines)
     ended_by = failures.find_failure(lines)
     log, error = "\n".join(lines), "\n".join(_last_words(lines, ended_by))

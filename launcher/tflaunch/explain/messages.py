@@ -60,13 +60,7 @@ def messages_about(
 ) -> list[str]:
     """Return messages for the user about one step of the supervisor, or an annotation; [] for most.
 
-    Args:
-        before: the job before the step.
-        event: the event of the step.
-        after: the job after the step.
-        now: the time of the step, in seconds of the supervisor's clock.
-        logs: the tasks' logs.
-        known: what was known of the run before an annotation.
+    ``known`` is what was known of the run before an annotation.
     """
     if isinstance(event, Annotation):
         return _annotation_news(event, after, known)

@@ -50,10 +50,7 @@ class StatusInputs(NamedTuple):
 def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Status:
     """Return the status of a run.
 
-    Args:
-        job: the job.
-        inputs: the other inputs.
-        exit_code: tflaunch's exit code once it is known; it may differ from the job's.
+    ``exit_code`` is tflaunch's once it is known, which may differ from the job's.
     """
     job = inputs.known.explained(job)
     culprit = job.culprit
@@ -210,9 +207,7 @@ def state_of_run(job: Job, exit_code: int | None) -> str:
     This is ``succeeded``, ``failed``, ``stopped`` (by `tflaunch down`, or by the engine of its job, if that
     says why), ``interrupted`` (by a signal to tflaunch), or the phase of a job that has no exit code.
 
-    Args:
-        job: the job.
-        exit_code: tflaunch's exit code, None while it is not known.
+    ``exit_code`` is as in `status`.
     """
     code = job.exit_code if exit_code is None else exit_code
     if code is None:

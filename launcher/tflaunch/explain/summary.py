@@ -46,12 +46,7 @@ Tail = Callable[[str, int], list[str]]
 def summary(job: Job, logs: str, tail: Tail, is_shown: bool = False, known: Annotations = NOTHING) -> str:
     """Return the final message about an ended job.
 
-    Args:
-        job: the ended job.
-        logs: where the logs are.
-        tail: returns the last lines of a task's log.
-        is_shown: the tasks' output is on the same screen, and with it a traceback.
-        known: what is known beside the job.
+    With ``is_shown``, the tasks' output is on the same screen, and with it a traceback.
     """
     return "\n".join([*unended(job), _ended(job, logs, tail, is_shown, known)])
 

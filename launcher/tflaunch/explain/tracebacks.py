@@ -16,9 +16,6 @@ def last_traceback(lines: Sequence[str]) -> list[str]:
     """Return the last complete Python traceback with the exception's whole message; [] if there is none.
 
     Of chained tracebacks, only the last one is returned.
-
-    Args:
-        lines: a task's last lines.
     """
     lines = failures.bounded(lines)
     found = failures.find_failure(lines)
@@ -38,9 +35,7 @@ def clipped(traceback: list[str], most: int) -> list[str]:
 
     A message with another traceback in it is replaced by its innermost sentence.
 
-    Args:
-        traceback: as returned by `last_traceback`.
-        most: the number of lines to aim for; a longer traceback keeps at least 4 lines.
+    A traceback that is longer than ``most`` keeps at least 4 lines.
     """
     found = failures.find_failure(traceback)
     if len(traceback) <= most or found is None or found.frame is None:
@@ -71,9 +66,6 @@ def failure_words(lines: Sequence[str]) -> str | None:
     """Return ``ValueError: bad shape, train.py, line 41``: the last exception, where it was raised, and its cause.
 
     Return None if the lines tell no failure.
-
-    Args:
-        lines: a task's last lines.
     """
     found = failures.find_failure(failures.bounded(lines))
     if found is None:

@@ -79,9 +79,7 @@ def launched(directory: Path, supervise: Callable[[Callable[[], None]], int]) ->
 
     Until the context is left, signals that end a run are forwarded to that process.
 
-    Args:
-        directory: the run's.
-        supervise: supervises the run and returns the exit code; calls its argument once the run can be seen.
+    ``supervise`` returns the exit code, and calls its argument once the run can be seen.
 
     Raises:
         TflaunchError: the supervisor ended before that.
@@ -106,10 +104,8 @@ def launched(directory: Path, supervise: Callable[[Callable[[], None]], int]) ->
 def await_beginning(reader: int, wait: Callable[[], int], directory: Path) -> None:
     """Return once other processes can see a run.
 
-    Args:
-        reader: what its supervisor tells (see `be_supervisor`).
-        wait: waits for the supervisor and returns its exit code; if a signal killed it, the negative number of that.
-        directory: the run's.
+    ``reader`` is what its supervisor writes to (see `be_supervisor`); ``wait`` waits for its end and returns its exit
+    code, or the negative number of the signal that killed it.
 
     Raises:
         TflaunchError: the supervisor ended before that; says what it logged.
@@ -133,10 +129,7 @@ def be_supervisor(
 ) -> NoReturn:
     """Log to the run's directory, survive a logout, supervise, and exit with the exit code.
 
-    Args:
-        directory: the run's.
-        supervise: supervises the run and returns the exit code; calls its argument once the run can be seen.
-        ready: gets a dot then, or else the exit code, for `await_beginning`.
+    ``supervise`` is as in `launched`; ``ready`` gets a dot then, or else the exit code, for `await_beginning`.
     """
 
     def tell(answer: bytes) -> None:

@@ -35,11 +35,7 @@ _PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal
 def execute(plan: Plan, config: RunConfig, connectors: Mapping[str, AgentConnector], links: Mapping[str, Link]) -> int:
     """Run a plan to its end and return tflaunch's exit code.
 
-    Args:
-        plan: the plan.
-        config: how the run is supervised.
-        connectors: how to reach the agent of each host.
-        links: agents that are already started.
+    ``links`` are agents that are already started.
     """
     mailbox = Mailbox()
     job = step.begin_job(config.directory.run, plan, mailbox.now())
@@ -59,13 +55,11 @@ def resume(
 ) -> int:
     """Take over a run whose supervisor was killed, and return tflaunch's exit code.
 
-    Args:
-        records: the run's journal.
-        config: how the run is supervised.
-        connectors: how to reach the agent of each host.
-        stop: if given, end the run at once.
+    With ``stop``, end the run at once.
     """
     job = replay.first_job(records[0])
+    # Agents obey the highest number that they have seen: the supervisor before may not be dead but stopped, with its
+    # machine for instance, and send orders of an hour ago when it goes on.
     earlier = 1 + sum(record["kind"] == "supervisor" for record in records)
     mailbox = Mailbox()
 

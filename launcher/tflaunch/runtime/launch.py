@@ -69,11 +69,7 @@ def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: byt
 
     It is deleted if an exception, Ctrl-C included, leaves the context before the run has begun.
 
-    Args:
-        plan: the plan.
-        log_directory: the directory for the tasks' logs, by default inside the run directory.
-        suffix: the format of ``spec``, as the suffix of a file name.
-        spec: what the user wrote.
+    ``spec`` is what the user wrote, in the format of a file with this ``suffix``.
 
     Raises:
         TflaunchError: a value of a matrix is missing, a secret cannot be read, there are too few open files, or the

@@ -145,7 +145,7 @@ class Run:
         while self._job.phase is not Phase.ENDED:
             event = mailbox.take(deadline)
             now = mailbox.now()
-            if isinstance(event, Superseded):
+            if isinstance(event, Superseded):  # by a higher fencing number: tasks and logs belong to its supervisor
                 self._collaborators.log_sink.leave_to_others()
                 raise TflaunchError(f"another tflaunch has taken over run {self._job.run}", EXIT_INTERNAL)
             if isinstance(event, Annotation):

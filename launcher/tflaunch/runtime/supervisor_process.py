@@ -28,10 +28,7 @@ _PROGRAM = (
 def start(plan: Plan, directory: RunDirectory, *, is_owned: bool) -> None:
     """Start a supervisor for a plan, and return once other processes can see the run.
 
-    Args:
-        plan: the plan.
-        directory: the run's directory.
-        is_owned: whether the run ends when this process ends.
+    With ``is_owned``, the run ends when this process ends.
 
     Raises:
         TflaunchError: the supervisor ended before that, with the reason.

@@ -70,14 +70,8 @@ def open_runtime(
 ) -> Iterator[Runtime]:
     """Open everything needed to supervise a run, and close it on exit.
 
-    Args:
-        job: the job in its initial state.
-        config: how the run is supervised.
-        connectors: how to reach the agent of each host.
-        mailbox: the supervisor's.
-        patience: returns how many seconds to wait at the end for a stalled output reader; None for no limit.
-        fencing: number of earlier supervisors of this run.
-        records: number of records in its journal.
+    ``patience`` returns how many seconds to wait at the end for a stalled output reader, None for no limit;
+    ``fencing`` is the number of earlier supervisors of this run, ``records`` that of records in its journal.
     """
     plan, directory = job.original, config.directory
     # It is held until this process exits: waiting for the run's end means waiting for it.

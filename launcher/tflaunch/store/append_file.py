@@ -15,6 +15,8 @@ def open_to_append(path: Path) -> int:
         OSError: the file cannot be opened.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    # The last line is incomplete if its writer was killed within it, or the disk was full: the next line would continue
+    # it, and a reader would take both for one damaged line.
     end = os.fstat(descriptor).st_size
     while end > 0:
         start = max(end - _BLOCK, 0)
@@ -33,6 +35,6 @@ def append(descriptor: int, lines: bytes) -> bool:
         kept = os.write(descriptor, lines)
     except OSError:
         return False
-    if kept < len(lines):
+    if kept < len(lines):  # the disk is full: take back the beginning, which readers would wait for the end of
         os.ftruncate(descriptor, os.fstat(descriptor).st_size - kept)
     return kept == len(lines)

@@ -202,7 +202,7 @@ class Journal:
 
     def _keep_reserve(self) -> None:
         """Reserve disk space for the last records."""
-        try:
+        try:  # zeros that are written: a file that is only made that long is a hole, which reserves nothing
             private_files.write_text(self._reserve, "\0" * _RESERVE)
         except OSError:
             pass  # the disk is full already
@@ -257,7 +257,7 @@ class Journal:
             self._dropped += len(entries)
         else:
             self._waiting += "".join(lines).encode("utf-8")
-        try:
+        try:  # a full disk may take a part: the rest comes first next time, so that no record begins within another
             while self._waiting:
                 self._waiting = self._waiting[os.write(self._file, self._waiting) :]
         except OSError:

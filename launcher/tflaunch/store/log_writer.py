@@ -22,6 +22,8 @@ TAIL_BYTES = 64 * 1024
 OURS = "---- tflaunch: "
 """The prefix of tflaunch's own lines in a log."""
 
+# O_APPEND: if another program truncates the log, such as logrotate, output goes on at its new end, without a hole.
+# O_NOFOLLOW: --log-dir may be in a directory where others can put a link to a file of this user.
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -170,14 +172,14 @@ class TaskLog:
 
     def _write(self, data: bytes, times: TimeIndex) -> None:
         kept = 0
-        try:
+        try:  # the kernel takes less than all when the disk becomes full, and raises at the next call only
             while kept < len(data):
                 kept += os.write(self._file, data[kept:])
         except OSError as error:
             self._trouble = error.strerror or str(error)
             self._miss(len(data) - kept)
         self._size += kept
-        if kept < len(data):
+        if kept < len(data):  # entries beyond the end would date what is written there later
             times.cut(self._size)
         if kept:
             self._ends_line = data[:kept].endswith(b"\n")
