@@ -231,11 +231,8 @@ class Journal:
     ) -> None:
         """Write the last record.
 
-        Args:
-            exit_code: the exit code of tflaunch.
-            losses: sentences about what could not be stored and the outcome of a drill.
-            state: the state of the run, as returned by `status.state_of_run`.
-            progress: the last step and metrics of the training, as returned by `summary.last_progress`.
+        ``losses`` are sentences about what could not be stored and the outcome of a drill; ``state`` is that of
+        `status.state_of_run`, ``progress`` that of `summary.last_progress`.
         """
         step, metrics = progress
         about = {"losses": losses, "state": state, "step": step, "metrics": metrics}

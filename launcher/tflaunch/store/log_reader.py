@@ -18,13 +18,7 @@ class LogReader:
     """Reads the logs of a run, which may be live."""
 
     def __init__(self, directory: Path, logs: Path, tasks: Sequence[str]) -> None:
-        """Prepare to read.
-
-        Args:
-            directory: the run's directory.
-            logs: the directory of its logs.
-            tasks: the tasks whose logs to read; lines with the same time are returned in this order.
-        """
+        """Prepare to read the logs of these tasks; lines with the same time are returned in their order."""
         run = RunDirectory.existing(directory, logs)
         self._logs = {task: OneLog(task, path_of(logs, task), times_of(run.times, task)) for task in tasks}
         self._marks = run.marks
@@ -118,13 +112,7 @@ class OneLog:
         return bool(count) and (not self.path.exists() or self._index[count - 1].at > self._size())
 
     def read(self, since: float | None, attempt: int | None, tail: int | None) -> Iterator[Line]:
-        """Return all complete lines written so far.
-
-        Args:
-            since: return only lines written since this time, in seconds since the epoch.
-            attempt: return only lines of this attempt, also in later calls.
-            tail: return only this many of the last such lines.
-        """
+        """Return all complete lines written so far, as `LogReader.read` does."""
         self._attempt = attempt
         if not self._places:
             return iter(())

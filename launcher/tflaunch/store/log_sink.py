@@ -30,15 +30,7 @@ class LogSink:
     """Writes and shows each task's log (the `OutputWriter` of a session)."""
 
     def __init__(self, directory: Path, marks: Marks, times: Path, screen: OutputScreen, mailbox: Mailbox) -> None:
-        """Prepare to write logs.
-
-        Args:
-            directory: the directory of the logs.
-            marks: records where in the logs the attempts' own output is.
-            times: the directory of the time indices of the logs.
-            screen: shows the output.
-            mailbox: the event loop, for its clock.
-        """
+        """Prepare to write logs into ``directory``, and their time indices into ``times``."""
         process_state.raise_file_limit()
         self._directory = directory
         self._marks = marks

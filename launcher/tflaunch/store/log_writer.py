@@ -148,14 +148,9 @@ class TaskLog:
         return self._file >= 0
 
     def append(self, data: bytes, times: Sequence[tuple[int, float]]) -> Kept | None:
-        """Append output of the task.
+        """Append output of the task; return its location in the log, None if the disk had no room for all of it.
 
-        Args:
-            data: the output.
-            times: (position, seconds since the epoch) pairs: when the output from each position on was written.
-
-        Returns:
-            Its location in the log; None if the disk had no room for all of it.
+        ``times`` are positions in it, each with the seconds since the epoch when the output from there on was written.
         """
         lost = self._lost
         # First what is missing before this output: a later line about the gap would be at the wrong place.
@@ -280,10 +275,6 @@ def open_own_log(path: Path) -> int:
 
 def require_own_logs(directory: Path, tasks: Iterable[str]) -> None:
     """Check that no other user has put files in place of the logs.
-
-    Args:
-        directory: the directory of the logs.
-        tasks: the names of the tasks.
 
     Raises:
         TflaunchError: a log exists, and is not a regular file that belongs to this user alone.

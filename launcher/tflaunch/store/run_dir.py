@@ -98,11 +98,7 @@ class RunDirectory:
     """The private directory of one run."""
 
     def __init__(self, name: str, log_directory: Path | None = None) -> None:
-        """Create the directory, with a unique name.
-
-        Args:
-            name: the job's name.
-            log_directory: the directory for the tasks' logs, by default inside the run directory.
+        """Create the directory of a run of the job ``name``; logs are inside it by default.
 
         Raises:
             TflaunchError: the directory cannot be created or belongs to another user.

@@ -20,9 +20,6 @@ LOCK_NAME = "lock"
 def take_lock(path: Path) -> int:
     """Take a run's lock; it is held until the returned descriptor is closed or this process ends.
 
-    Args:
-        path: the run's directory.
-
     Raises:
         TflaunchError: another supervisor holds the lock, or the file cannot be locked.
     """
