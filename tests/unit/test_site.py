@@ -256,6 +256,8 @@ def test_the_page_has_all_errors_and_their_names_end_in_error() -> None:
     found = exceptions()
     assert {Listed(*row) for row in rows} == found
     assert len(rows) == len(found)
+    shown = set(re.findall(r"\w+", page.split("```")[1]))
+    assert {name for name, base, _ in rows if base not in ("Exception", "BaseException")} <= shown, "of the tree"
     assert {name for name, *_ in rows if not name.endswith("Error")} == {"JobFailed", "CannotTrain"}
 
 

@@ -1,4 +1,4 @@
-"""Annotations: what people want to know of a run, and no decision depends on; the journal has them beside events."""
+"""Annotations of a run: no decision depends on them; the journal has them, too."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class HangExplained(NamedTuple):
 
 
 class StartExplained(NamedTuple):
-    """What the tasks do that the others of an attempt wait for, found from their stacks once they are late."""
+    """What the tasks do for which the others of an attempt wait, by their stacks."""
 
     attempt: Attempt
     sentence: Reason
@@ -99,7 +99,7 @@ class Annotations(NamedTuple):
     start: tuple[str, int] = ("", -1)
 
     def noted(self, annotation: Annotation, now: float) -> Annotations:
-        """Return what is known after another annotation at ``now``."""
+        """Return the annotations after another one at ``now``."""
         match annotation:
             case MemoryGrew(task=task, attempt=attempt, rate=rate, left=left):
                 return self._replace(growth={**self.growth, task: Growth(attempt, rate, now, now + left)})
@@ -119,12 +119,12 @@ class Annotations(NamedTuple):
         return found if is_current else None
 
     def hang_of(self, job: Job) -> str:
-        """Return why the tasks hang whose end has ended the attempt; "" if they do not, or it is not known."""
+        """Return why the tasks hung that ended the attempt; "" if it is not known."""
         is_about_it = job.culprit is not None and policy.has_hung(job.culprit) and self.explained_at >= job.failed_at
         return self.hang if is_about_it else ""
 
     def start_of(self, job: Job) -> str:
-        """Return what the tasks do for which the others of this attempt wait; "" if that is not known."""
+        """Return why the others of this attempt wait; "" if it is not known."""
         sentence, attempt = self.start
         return sentence if attempt == job.attempt else ""
 

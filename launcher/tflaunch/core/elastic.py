@@ -1,4 +1,4 @@
-"""Elastic jobs: which workers may be missing, when hosts are retried, and when a gang grows. Pure."""
+"""Elastic jobs: which workers may be missing, and when a gang grows. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def can_do_without(job: Job, hosts: Collection[str]) -> bool:
 
 
 def returned_hosts(job: Job) -> list[str]:
-    """Return the hosts that have returned and could train, but are not part of the current attempt, or spare ones.
+    """Return the hosts that have returned, or spare ones, and could train.
 
     Only a multi_worker_mirrored gang grows while it runs; a parameter_server job includes them in its next restart.
     """

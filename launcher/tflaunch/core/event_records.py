@@ -56,7 +56,7 @@ def from_agent(host: str, message: Mapping[str, Any]) -> Event:
 
 
 def from_record(record: Mapping[str, Any]) -> Event | Annotation | None:
-    """Return the event or annotation in a record of the journal, None if the record is something else.
+    """Return the event or annotation in a record, None if it has neither.
 
     Raises:
         ValueError: a field is missing, of the wrong type or out of range.

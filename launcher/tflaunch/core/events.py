@@ -30,7 +30,7 @@ IpAddress = Annotated[str, Line(50)]
 
 
 def read_metrics(name: str, value: Any) -> dict[str, float]:
-    """Return the first metrics of a program, with names that can be shown, and without those that have no value.
+    """Return the first metrics of a program that have a value.
 
     Raises:
         ValueError: field ``name`` has another form.

@@ -31,7 +31,7 @@ _NOT_CONFIRMED = "its host has not confirmed its end"
 
 
 def on_link_lost(job: Job, event: LinkLost, now: float) -> Step:
-    """Return the job after the link to a host was lost, behind which its tasks go on."""
+    """Return the job after the link to a host was lost; its tasks may go on."""
     host = job.hosts[event.host]
     since = host.since if host.phase is HostPhase.DISCONNECTED else now
     # Each loss starts the fence again: the agent may have renewed its lease over the link until then.
@@ -41,7 +41,7 @@ def on_link_lost(job: Job, event: LinkLost, now: float) -> Step:
 
 
 def on_link_restored(job: Job, event: LinkRestored, now: float) -> Step:
-    """Return the job after the link to an agent was restored, which may be stopping its tasks."""
+    """Return the job after a link was restored, maybe to a leaving agent."""
     host = job.hosts[event.host]
     if not event.is_leaving:
         job = job.with_host(event.host, phase=HostPhase.CONNECTED, fence_at=None, since=now)
@@ -85,7 +85,7 @@ def on_joined(job: Job, event: HostJoined, now: float) -> Step:
 
 
 def not_reached(job: Job, host: str, reason: str, now: float) -> Step:
-    """Count a failed join; if the job runs without this host, retry its tasks later or give them up."""
+    """Count a failed join; if the job runs, retry the host's tasks or give them up."""
     job = _count_failure(job, host, reason, now)
     if job.phase is Phase.WAITING_FOR_HOSTS and not job.hosts[host].is_spare:
         return lost_hosts.try_later(job, host, now), []
@@ -95,7 +95,7 @@ def not_reached(job: Job, host: str, reason: str, now: float) -> Step:
 
 
 def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
-    """Mark a host as down and count the loss; a drain, or a healthy time beyond the window, resets it."""
+    """Mark a host as down, and count the loss, or begin to count again."""
     state = job.hosts[host]
     was_reached = state.phase is not HostPhase.JOINING
     was_well = was_reached and (state.is_drained or now - state.joined_at > job.plan.restart.window)
@@ -115,7 +115,7 @@ def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
 def give_up(
     job: Job, reasons: Mapping[str, str], now: float, is_silent: bool = False, is_unconfirmed: bool = False
 ) -> Step:
-    """Mark the tasks of these hosts as gone, because they are certainly dead, or no longer waited for.
+    """Mark the tasks of these hosts as gone.
 
     ``is_silent``: they vanished without a sign, so that peers may never notice that their connections are dead;
     ``is_unconfirmed``: the tasks may still run, so that the job ends.
@@ -156,7 +156,7 @@ def give_up(
 
 
 def _end_unconfirmed(job: Job, reasons: Mapping[str, str], now: float) -> Step:
-    """End a job some of whose tasks may still run, so that none of them may be started again."""
+    """End a job some of whose tasks may still run, so that none starts again."""
     host, reason = next(iter(reasons.items()))
     culprit = Culprit(Cause.HOST, host, job.attempt, None, None, reason, now, host)
     if job.phase is Phase.STOPPING:
@@ -165,7 +165,7 @@ def _end_unconfirmed(job: Job, reasons: Mapping[str, str], now: float) -> Step:
 
 
 def _refuse_restart(job: Job, host: str) -> Job:
-    """Rule out a restart if the job needs the host whose agent broke the protocol, and no other can take its place."""
+    """Rule out a restart if the job needs a host whose agent broke the protocol."""
     job = spares.rule_out(job, host, "its agent broke the protocol")
     if spares.ready(job):
         return job
@@ -202,7 +202,7 @@ def on_leaving(job: Job, event: HostLeaving, now: float) -> Step:
 
 
 def _doubt(job: Job, host: str, now: float) -> Job:
-    """Take the tasks that exited with 0 just before their host was drained for cut short, like those that did after."""
+    """Take tasks for cut short that exited with 0 just before their host's drain."""
     if job.phase not in (Phase.RUNNING, Phase.SAVING, Phase.DRAINING):
         return job
     for process in job.plan.on_host(host):
@@ -216,7 +216,7 @@ def _doubt(job: Job, host: str, now: float) -> Job:
 
 
 def _blame(job: Job, host: HostState, reason: str, now: float, since: float) -> Step:
-    """Make a host, lost ``since`` then, the culprit, unless something else failed before, or it has no tasks."""
+    """Make a host the culprit, lost ``since`` then, unless something failed before."""
     if host.is_spare:
         return job, []
     culprit = Culprit(Cause.HOST, host.host, job.attempt, None, None, reason, now, host.host)
@@ -284,7 +284,7 @@ def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False, is_
 
 
 def _wait_for(job: Job, host: HostState, waiting: list[TaskPlan], now: float) -> Step:
-    """Try a host again later, for tasks that restart alone there; give them up if it was away for too long."""
+    """Try a host later for tasks that restart alone, or give them up."""
     if host not in lost_hosts.overdue(job, now):
         return lost_hosts.try_later(job, host.host, now), []
     for task in waiting:

@@ -257,7 +257,7 @@ class Job(NamedTuple):
         return [host.host for host in self.hosts.values() if host.phase in phases and host.is_spare]
 
     def first_fence_at(self) -> float | None:
-        """Return when the first of the disconnected hosts is certainly dead; None if none is disconnected."""
+        """Return when the first of the disconnected hosts is certainly dead."""
         return self._earliest(host.fence_at for host in self._timed_hosts())
 
     def first_retry_at(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Lost hosts: when they are tried again, and for how long a job waits for those that it needs. Pure.
+"""Lost hosts: when they are tried again, and how long a job waits. Pure.
 
 A host is away from when it was given up until an agent has joined there again. No attempt that it keeps from starting
 counts as a restart: only `timeouts.lost_host` limits the wait.
@@ -18,7 +18,7 @@ _PAUSES = 4  # a pause is this part of the time that the host has been away
 
 
 def try_later(job: Job, name: str, now: float) -> Job:
-    """Have a host tried again after a pause, which grows with the time that it has been away."""
+    """Have a host tried again after a pause, which grows with its absence."""
     host = job.hosts[name]
     away = 0.0 if host.away_since is None else now - host.away_since
     pause = min(away / _PAUSES, _LONGEST_PAUSE, job.plan.timeouts.lost_host - away)
@@ -36,7 +36,7 @@ def overdue(job: Job, now: float) -> list[HostState]:
 
 
 def wait_ends_at(job: Job) -> float | None:
-    """Return when too many hosts have been away for too long to go on without them; None if others are enough."""
+    """Return when the job has waited too long for hosts that it needs."""
     limits = sorted((limit, host.host) for host in job.away() if (limit := limit_of(job, host)) is not None)
     for count, (limit, _) in enumerate(limits, start=1):
         if not elastic.can_do_without(job, [host for _, host in limits[:count]]):

@@ -40,7 +40,7 @@ Step = tuple[Job, list[Action]]
 
 
 def advance(job: Job, now: float) -> Step:
-    """Return the job in the last phase that it reaches without another event, and the actions to take."""
+    """Return the job in the last phase that it reaches by itself, and the actions."""
     actions: list[Action] = []
     while (take_phase := _PHASES.get(job.phase)) is not None:
         advanced, more = take_phase(job, now)
@@ -73,7 +73,7 @@ def _joining(job: Job, now: float) -> Step:
 
 
 def _waiting_for_hosts(job: Job, now: float) -> Step:
-    """Try lost hosts again until the next attempt can start with those that are there, or the limit has passed."""
+    """Try lost hosts again until the next attempt can start."""
     job = spares.replace_lost(job, now)
     ends_at = lost_hosts.wait_ends_at(job)
     if ends_at is not None and now >= ends_at:
@@ -94,7 +94,7 @@ def _retry_hosts(job: Job, now: float) -> Step:
 
 
 def _join_again(job: Job, now: float) -> Step:
-    """Start agents on hosts that are down, except those resting until a retry if the job can spare them."""
+    """Start agents on hosts that are down, unless they rest and can be spared."""
     down = job.hosts_in(HostPhase.DOWN)
     resting = {host for host in down if (job.hosts[host].retry_at or now) > now}
     wanted = [host for host in down if host not in resting] if elastic.can_do_without(job, resting) else down
@@ -117,7 +117,7 @@ def join_hosts(job: Job, hosts: Iterable[str], now: float) -> Step:
 
 
 def _prepare(job: Job) -> Step:
-    """Request what the next attempt needs on each host: the user's code, name lookups, a checkpoint and ports.
+    """Request what the next attempt needs on each host.
 
     Fixed ports stay, others are chosen again. Workers of hosts that are down are left out; tasks that are still
     alive (evaluators, sidecars) keep what they have.
@@ -283,7 +283,7 @@ def _saving(job: Job, now: float) -> Step:
 
 
 def _drain(job: Job, now: float) -> Step:
-    """Stop the servers of a job that has succeeded, because they never exit; sidecars are stopped last."""
+    """Stop the servers of a job that has succeeded: they never exit."""
     limit = job.plan.timeouts.finish
     patience = job.plan.timeouts.grace if limit is None else limit
     job = job.with_deadlines(finish_by=now + patience)._replace(phase=Phase.DRAINING, culprit=None, exit_code=0)
@@ -393,7 +393,7 @@ _PHASES: Mapping[Phase, Callable[[Job, float], Step]] = {
 
 
 def hold_own_ports(job: Job, host: str | None = None) -> list[Action]:
-    """Return requests for the ports of sidecars that wait for one of their own, and whose hosts are connected.
+    """Return requests for the ports of sidecars that wait for their own.
 
     Every start needs a new port: another program may have taken the previous one. With ``host``, only that host's.
     """

@@ -64,7 +64,7 @@ _STACKS_GRACE = 10.0  # looking for the reason takes three, and writing the stac
 
 
 def success_tasks(plan: Plan) -> tuple[str, ...]:
-    """Return the tasks that must exit with code 0 for the job to succeed."""
+    """Return the tasks that must exit with code 0."""
     if not plan.tasks:
         return tuple(sidecar.task for sidecar in plan.sidecars if sidecar.required)
     decisive = [task.task for task in plan.tasks if in_gang(task)]
@@ -88,7 +88,7 @@ def unopened(job: Job) -> list[str]:
 
 
 def waited_for(job: Job) -> list[str]:
-    """Return the tasks that keep the cluster from forming; [] before `WARN_AFTER` or for a single task."""
+    """Return the late tasks that keep the cluster from forming."""
     is_late = job.formation.was_warned and not job.formation.is_complete and len(_listening(job.plan)) > 1
     return unopened(job) if is_late else []
 
@@ -99,7 +99,7 @@ def all_started_at(job: Job) -> float:
 
 
 def is_overdue(job: Job, task: TaskState, now: float) -> bool:
-    """Whether a task has run for `WARN_AFTER` without listening on the port that others wait for."""
+    """Whether a task has run for `WARN_AFTER` without the port that others need."""
     has_warned = job.formation.was_warned and not job.formation.is_complete  # agree with what was said then
     began = all_started_at(job) if has_warned else task.since
     is_late = task.phase is TaskPhase.RUNNING and not task.is_port_open and now - began >= WARN_AFTER
@@ -123,7 +123,7 @@ def finished(job: Job) -> list[str]:
 
 
 def outlived_grace(task: TaskState, event: TaskExited) -> bool:
-    """Whether a stopped task was killed because its grace was over, and not by another process before."""
+    """Whether a task was killed because its grace was over."""
     stop = task.stop
     if stop is None or event.signal != _KILL or stop.grace is None or stop.grace <= _SURVIVOR_GRACE:
         return False
@@ -131,14 +131,14 @@ def outlived_grace(task: TaskState, event: TaskExited) -> bool:
 
 
 def is_cut_short(job: Job, event: TaskExited) -> bool:
-    """Whether a task was told to end by its host, which is leaving, and not by us: also with 0, it is not done."""
+    """Whether its leaving host ended a task, which is not done, even with 0."""
     host = job.hosts[event.host]
     is_told = event.was_told or (event.code == 0 and host.is_drained)  # the one who drains it may have told the task
     return host.phase is HostPhase.LEAVING and is_told
 
 
 def trained_alone(job: Job, now: float) -> list[str]:
-    """Return the tasks of a job that succeeded although none was ever seen to listen on its port; else [].
+    """Return the tasks that each trained by itself, and succeeded.
 
     If TF_CONFIG gets lost or the program overwrites it, each task trains by itself and succeeds. An attempt shorter
     than `SHORTEST_TRAINING` cannot have trained: importing TensorFlow takes longer, unless it was preloaded.
@@ -203,7 +203,7 @@ def restarts_alone(plan: Plan, task: TaskPlan) -> bool:
 
 
 def can_be_restarted_alone(plan: Plan, task: TaskPlan) -> bool:
-    """Whether a user can restart this task alone: also one that no other task talks to, though its failure ends all."""
+    """Whether a user can restart this task alone."""
     return restarts_alone(plan, task) or plan.strategy == "none"
 
 
@@ -215,7 +215,7 @@ def is_ready(job: Job, task: TaskPlan) -> bool:
 
 
 def is_due(job: Job, task: TaskPlan, now: float) -> bool:
-    """Whether a task can start alone now, also for the first time if it has a port of its own, which none waits for."""
+    """Whether a task can start alone now."""
     state = job.tasks[task.task]
     is_time = state.phase is TaskPhase.GONE and state.resume_at is not None and now >= state.resume_at
     return (is_time or (state.phase is TaskPhase.IDLE and task.own_port is not None)) and is_ready(job, task)
@@ -296,12 +296,12 @@ def fence(plan: Plan) -> float:
 
 
 def waits_for_lost_hosts(job: Job) -> bool:
-    """Whether the job waits for hosts that it has lost; never for hosts that were not there at the start."""
+    """Whether the job waits for hosts that were there at the start."""
     return job.has_started and job.plan.timeouts.lost_host > 0
 
 
 def confirm_by(job: Job, task: TaskState) -> float | None:
-    """Return when the host of a task must have confirmed its end; None if it is not stopped, or the fence decides.
+    """Return when a stopped task's end must be confirmed; None if the fence decides.
 
     A process may not die (state D, a frozen cgroup), and a host may lie, so the wait must end without them.
     """
@@ -318,7 +318,7 @@ def first_confirm_by(job: Job) -> float | None:
 
 
 def awaited_at_first(plan: Plan, host: str) -> frozenset[str]:
-    """Return what a host with a new agent still lacks: the user's code, if ``sync`` has to copy it there."""
+    """Return the copy of the user's code, if a new agent on the host lacks it."""
     return frozenset({CODE} if plan.sync is not None and not plan.is_like_here(host) else ())
 
 
@@ -342,7 +342,7 @@ def stop_grace(plan: Plan, culprit: Culprit) -> float:
 
 
 def has_hung(culprit: Culprit) -> bool:
-    """Whether a time limit shows that tasks hang, so their stacks are worth dumping; a deadline does not."""
+    """Whether a limit shows that tasks hang, so that their stacks are of use."""
     return culprit.cause is Cause.TIME and culprit.name != "deadline"
 
 
@@ -356,7 +356,7 @@ def is_debugged(job: Job) -> bool:
 
 
 def restart_limits(before: Job, job: Job, now: float) -> Job:
-    """Return the job with its limits started again, if the last task that waited at a breakpoint has left it."""
+    """Start the limits of a job again once no task is at a breakpoint."""
     if not is_debugged(before) or is_debugged(job):
         return job
     finish, finish_by = job.plan.timeouts.finish, job.deadlines.finish_by
@@ -371,7 +371,7 @@ def start_of_limits(job: Job) -> float:
 
 
 def stalls_at(job: Job) -> float | None:
-    """Return when a job whose tasks are all silent counts as stalled; None if they are not, or one is debugged."""
+    """Return when a job whose tasks are all silent counts as stalled; None if never."""
     limit = job.plan.timeouts.stall
     if limit is None or is_debugged(job) or not is_stalled(job):
         return None

@@ -1,4 +1,4 @@
-"""The fence: from which addresses connections may reach the tasks, and what hosts report about it. Pure."""
+"""The fence: from which addresses connections may reach the tasks. Pure."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def on_outsider_refused(job: Job, event: OutsiderRefused, now: float) -> Step:
 
 
 def on_port_unfenced(job: Job, event: PortUnfenced, now: float) -> Step:
-    """Return the job after a host could not fence a task, which may be what its spec forbids."""
+    """Return the job after a task has no fence, which may end it."""
     job = job._replace(port_fence=job.port_fence._replace(flaw=job.port_fence.flaw or flaw_of(event)))
     if job.plan.network != FENCED_OR_FAIL or job.phase is not Phase.RUNNING:
         return job, []
@@ -68,12 +68,12 @@ def on_port_unfenced(job: Job, event: PortUnfenced, now: float) -> Step:
 
 
 def no_way_out_of(host: str, reason: str) -> str:
-    """Return what tasks miss in the private network of a host, as users read it."""
+    """Return a sentence about a private network without a way out."""
     return f"tasks have no way out of the private network of {host}: {reason}"
 
 
 def flaw_of(event: PortUnfenced) -> str:
-    """Return what is wrong with the fence of a task, as users read it."""
+    """Return a sentence about a task without a fence."""
     return f"connections from everywhere can reach {event.task} on {event.host}: {event.reason}"
 
 

@@ -19,7 +19,7 @@ Without a limit, N hosts would open N times N connections at the same time.
 
 
 def peers_to_try(plan: Plan, spares: Collection[str] = ()) -> dict[str, ProbePeers]:
-    """Return what each host has to probe before the first start: tasks of the cluster on other hosts.
+    """Return the tasks that each host has to probe before the first start.
 
     A host probes all other hosts, or a sample of them (see `MOST_PEERS`), and so do spare hosts.
     """
@@ -38,7 +38,7 @@ def peers_to_try(plan: Plan, spares: Collection[str] = ()) -> dict[str, ProbePee
 
 
 def names_to_find(plan: Plan, hosts: Collection[str], spares: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
-    """Return, for each of these hosts, the peers' names that its tasks will resolve, without addresses.
+    """Return the names of peers that each of these hosts has to resolve.
 
     Hosts also resolve the names of spare hosts, and these those of the others.
     """

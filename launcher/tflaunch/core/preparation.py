@@ -1,4 +1,4 @@
-"""Handle hosts' answers before an attempt: code copied, names resolved, checkpoint placed, ports held, peers tried.
+"""Handle the answers of hosts to what an attempt needs there.
 
 Pure.
 """
@@ -48,7 +48,7 @@ def on_files_refused(job: Job, event: FilesRefused, now: float) -> Step:
 
 
 def on_names_resolved(job: Job, event: NamesResolved, now: float) -> Step:
-    """Return the job after a host has looked up the others: a wrong address would make the tasks wait without limit."""
+    """Return the job after a host has looked up the others' names."""
     job, names = _has_answered(job, event.host, NAMES), event.found
     if not job.hosts[event.host].is_spare:
         job, names = _rule_out_unknown(job, event)
@@ -56,7 +56,7 @@ def on_names_resolved(job: Job, event: NamesResolved, now: float) -> Step:
 
 
 def on_checkpoint_copied(job: Job, event: CheckpointCopied, now: float) -> Step:
-    """Return the job after a checkpoint was copied; its writer is asked for the newest one before an attempt."""
+    """Return the job after a checkpoint was copied."""
     return job._replace(
         checkpoint=CopiedCheckpoint(event.host, event.name, event.step, now, tuple(event.hosts.split()))
     ), []
@@ -68,7 +68,7 @@ def on_checkpoint(job: Job, event: CheckpointPlaced, now: float) -> Step:
 
 
 def on_checkpoint_refused(job: Job, event: CheckpointRefused, now: float) -> Step:
-    """Return the job after the checkpoint of the next attempt could not be put on a host."""
+    """Return the job after a host did not get its checkpoint."""
     message = f"the newest checkpoint cannot be put on {event.host}: {event.reason}"
     return _refuse(_has_answered(job, event.host, CHECKPOINT), Cause.FILES, event.host, message, now)
 
@@ -80,7 +80,7 @@ def on_network_refused(job: Job, event: NetworkRefused, now: float) -> Step:
 
 
 def _rule_out_unknown(job: Job, event: NamesResolved) -> tuple[Job, dict[str, str]]:
-    """Rule out the spare hosts whose names a host does not resolve; return what it has found of the others."""
+    """Rule out spare hosts that a host cannot resolve; return the rest."""
     found = dict(event.found)
     for spare in job.spares_in(*HostPhase):
         name = job.plan.outer_address(spare)
@@ -150,7 +150,7 @@ def _place(job: Job, task: str) -> str:
 
 
 def _refuse_host(job: Job, cause: Cause, host: str, problems: Sequence[str], now: float) -> Step:
-    """Fail the job for what is wrong with a host, if anything; a spare host is ruled out instead."""
+    """Fail the job for what is wrong with a host, or rule out a spare one."""
     if not problems:
         return job, []
     if job.hosts[host].is_spare:

@@ -19,7 +19,7 @@ from tflaunch.plan.model import Plan
 
 
 class Transition(NamedTuple):
-    """One step: the event, its time, the actions that it caused, and the job after it; or an annotation."""
+    """A step: event, time, actions and the job after it; or an annotation."""
 
     event: Event | Annotation
     now: float
@@ -78,7 +78,7 @@ def transitions(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Transit
 
 
 def annotations_in(records: Iterable[dict[str, Any]]) -> Annotations:
-    """Return what the annotations among these records tell."""
+    """Return the annotations among these records."""
     known = Annotations()
     for record in records:
         if isinstance(annotation := event_records.from_record(record), Annotation):

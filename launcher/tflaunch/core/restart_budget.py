@@ -27,7 +27,7 @@ _JITTER = 0.25  # share of the wait; keeps jobs that failed together from restar
 
 
 class Reached(NamedTuple):
-    """Progress of a training: step, epoch and number of its newest checkpoint; 0 for what is not known."""
+    """Progress of a training; 0 for what is not known."""
 
     step: int = 0
     epoch: int = 0
@@ -42,7 +42,7 @@ class Reached(NamedTuple):
         return Reached(*map(max, self, other))
 
     def __str__(self) -> str:
-        """Return what is known, for example ``step 400, epoch 3``."""
+        """Return the known numbers: ``step 400, epoch 3``."""
         return ", ".join(f"{name} {value}" for name, value in zip(self._fields, self, strict=True) if value)
 
 

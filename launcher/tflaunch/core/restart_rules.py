@@ -1,4 +1,4 @@
-"""What a failure says: whether another attempt may help, whose fault it is, and what tflaunch's exit code is. Pure."""
+"""What a failure says: who is to blame, and whether to try again. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PLAIN_CODES = frozenset(range(1, 256)) - frozenset(range(129, 129 + _LAST_SIGNA
 
 
 def is_preemption(code: int | None, number: int | None) -> bool:
-    """Whether a task that tflaunch did not stop was preempted, by its exit code or a TERM from outside."""
+    """Whether a task was preempted, by its exit code or a TERM from outside."""
     return code in _PREEMPTED or number == _TERM
 
 
@@ -50,7 +50,7 @@ def is_start_failure(job: Job, task: str) -> bool:
 
 
 def why_hopeless(job: Job, task: str) -> str:
-    """Return why the program of a task of the gang would fail again on the same host; "" if it may not."""
+    """Return why a program would fail again on the same host; "" if it may not."""
     if is_start_failure(job, task):
         return "it failed during start-up, so a retry would fail too"
     failure = job.tasks[task].exit.failure
@@ -65,7 +65,7 @@ def _has_trained(task: TaskState) -> bool:
 
 
 def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
-    """Return the failure of an attempt of the gang, as `restart_budget.decide_restart` needs it."""
+    """Return the failure of an attempt of the gang, for its budget."""
     reached = Reached()
     for task in job.plan.tasks:
         reached = reached.furthest(job.tasks[task.task].reached)
@@ -82,7 +82,7 @@ def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
 
 
 def failure_of_task(job: Job, event: TaskExited, lived: float) -> Failure:
-    """Return the failure, for its own budget, of a task that restarts alone and ran ``lived`` seconds.
+    """Return the failure of a task that restarts alone, for its budget.
 
     The others continue to train, so a failure that takes longer than the window to recur is not counted.
     """
@@ -93,7 +93,7 @@ def failure_of_task(job: Job, event: TaskExited, lived: float) -> Failure:
 
 
 def _kind(end: Culprit | TaskExited, failure: str, is_quick: bool) -> tuple[str, str]:
-    """Return what identifies a failure of a program, for the budget and for users.
+    """Return how the budget and users name a failure of a program.
 
     It leaves out the task's name: if all tasks fail alike, the first one differs from attempt to attempt. A kill
     from outside is not the program's failure, but one that always comes soon after the start may be.
@@ -120,7 +120,7 @@ def failure_of_all(job: Job) -> str:
 
 
 def is_own_error(failure: str) -> bool:
-    """Whether a failure signature is that of an exception that neither a peer nor the network has caused."""
+    """Whether a program raised an exception that no peer has caused."""
     return is_raised(failure) and not is_error_of_peer(failure.partition(" at ")[0])
 
 
@@ -130,7 +130,7 @@ def is_error_of_peer(kind: str) -> bool:
 
 
 def may_have_lost_peer(culprit: Culprit) -> bool:
-    """Whether a task ended like TensorFlow, which raises or aborts, or JAX, which exits with 1, without an answer."""
+    """Whether a task ended like TensorFlow or JAX without a peer's answer."""
     return (culprit.code, culprit.signal) in ((1, None), (None, _ABORT)) and not is_own_error(culprit.failure)
 
 

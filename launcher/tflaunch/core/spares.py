@@ -27,7 +27,7 @@ def ready(job: Job) -> list[str]:
 
 
 def replace_lost(job: Job, now: float) -> Job:
-    """Put spare hosts in the place of those that are down, for the next attempt; not before the first start."""
+    """Put spare hosts in the place of those that are down, after the first start."""
     lost = job.hosts_in(HostPhase.DOWN) if job.has_started else []
     for host, spare in zip(lost, ready(job), strict=False):
         job = _swap(job, host, spare, now)
@@ -65,7 +65,7 @@ def rule_out(job: Job, host: str, flaw: str) -> Job:
 
 
 def rest_after(failures: int) -> float:
-    """Return for how many seconds a spare host rests that was lost or not reached for this many times in a row."""
+    """Return the seconds that a spare host rests after failures in a row."""
     return restart_budget.doubled_delay(_SHORTEST_REST, max(failures - 1, 0), _LONGEST_REST)
 
 
@@ -83,7 +83,7 @@ def warm_up(job: Job) -> tuple[Job, list[Action]]:
 
 
 def _most_usual(plan: Plan) -> str | None:
-    """Return a task with the environment that most tasks have, as processes that import modules serve only one."""
+    """Return a task with the environment that most tasks have."""
     kinds: dict[Hashable, str] = {}
     counts: Counter[Hashable] = Counter()
     for task in filter(policy.in_gang, plan.tasks):

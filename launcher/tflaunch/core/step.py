@@ -97,7 +97,7 @@ def step(job: Job, event: Event, now: float) -> Step:
 
 
 def _state_of(job: Job, event: Event) -> Enum:
-    """Return the phase of what an event is about: a task in the attempt that it names, a host, or the job."""
+    """Return the phase of the task, the host or the job that an event is about."""
     if isinstance(event, TaskEvent):
         task = job.tasks.get(event.task)
         # It may be of an earlier attempt: agents send events again that were on their way when a link broke.
@@ -210,7 +210,7 @@ def culprit_of(event: TaskExited) -> Culprit:
 
 
 def _reconsider(job: Job, event: TaskExited) -> Job:
-    """Move the blame to a task on another host that failed earlier but was reported later, or to a suspended one."""
+    """Move the blame to a task that failed earlier, or to a suspended one."""
     culprit = job.culprit
     if culprit is None or culprit.cause is not Cause.TASK:
         return job
@@ -239,7 +239,7 @@ def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
 
 
 def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
-    """Stop the tasks with their grace, at the second Ctrl-C without; wait for nothing after the third."""
+    """Stop the tasks; from the second signal on, without their grace."""
     if event.is_announced:  # tasks that have got the signal, too, may exit with 0 before it follows
         return job.with_deadlines(settles_at=now + policy.EXPLAINED_WITHIN), []
     job = job._replace(interrupts=job.interrupts + 1)
@@ -259,7 +259,7 @@ def _on_stop_requested(job: Job, event: StopRequested, now: float) -> Step:
 
 
 def _stop_for_user(job: Job, where: str, grace: float, now: float) -> Step:
-    """Stop the job as its user asks with `tflaunch down` or in a debugger; less grace than before stops it sooner."""
+    """Stop the job as its user asks; less grace than before stops it sooner."""
     if job.exit_code is None:
         culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, int(signal.SIGTERM), f"ended by {where}")
         job = job._replace(culprit=culprit, exit_code=restart_rules.exit_code(culprit, job.has_started))

@@ -72,7 +72,7 @@ def on_time(job: Job, event: TimePassed, now: float) -> Step:
 
 
 def _stuck(job: Job, now: float) -> dict[str, str]:
-    """Return the hosts that have not confirmed in time that stopped tasks have ended, each with a sentence."""
+    """Return the hosts whose stopped tasks did not end in time."""
     if job.deadlines.confirm_by is None or now < job.deadlines.confirm_by:
         return {}
     times = ((task.task, policy.confirm_by(job, task)) for task in job.alive())

@@ -42,7 +42,7 @@ def named(task: str, host: str, plan: Plan) -> str:
 
 
 def left_behind(task: str, evidence: str) -> str:
-    """Return that a task ended with 0 before other processes of its own, as the agent's ``evidence`` says."""
+    """Return a sentence about a task that ended before its own processes."""
     return f"{task} ended with 0 while {evidence} in the background; a task ends with its first process"
 
 

@@ -46,7 +46,7 @@ class Forming(NamedTuple):
 
 
 def forming(job: Job, known: Annotations = NOTHING) -> Forming | None:
-    """Return which tasks keep the cluster of the current attempt from forming; None if no task is overdue."""
+    """Return which tasks keep a cluster from forming; None if none is late."""
     missing = policy.waited_for(job)
     if not missing:
         return None
@@ -60,7 +60,7 @@ def sentence(found: Forming, now: float) -> str:
 
 
 def remedy(job: Job, known: Annotations = NOTHING) -> str:
-    """Return what the tasks do that do not listen, or else the most likely remedy, based on which they are."""
+    """Return why tasks do not listen, or the most likely remedy."""
     if does := known.start_of(job):
         return does
     missing = [job.plan.find(name) for name in policy.unopened(job)]
@@ -76,7 +76,7 @@ def remedy(job: Job, known: Annotations = NOTHING) -> str:
 
 
 def servers_among(plan: Plan, names: Collection[str]) -> list[str]:
-    """Return the tasks whose programs must not exit by themselves, as others need them for as long as they train."""
+    """Return the tasks whose programs must not exit by themselves."""
     tasks = (task for task in plan.tasks if task.task in names)  # first, as this is asked at the end of each task
     return [task.task for task in tasks if policy.in_gang(task) and not policy.ends_by_itself(plan, task)]
 
@@ -94,7 +94,7 @@ def ended_sentence(servers: list[str]) -> list[str]:
 
 
 def _without_server(job: Job, missing: list[TaskPlan]) -> list[str]:
-    """Return the workers and parameter servers if none listens and all run the chief's command; else []."""
+    """Return the servers if none listens and all run the chief's command."""
     servers = [task for task in job.plan.tasks if task.role in ("worker", "ps")]
     if job.plan.strategy != "parameter_server" or any(task not in missing for task in servers):
         return []

@@ -1,4 +1,4 @@
-"""Messages about tasks and attempts that end or do not end, as the user reads them while a job runs."""
+"""Messages about tasks and attempts that end or do not end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tflaunch_worker.readable import duration_words, signal_name
 
 
 def quiet_disaster(alone: list[str], why: str) -> list[str]:
-    """Return a warning about tasks that succeeded without opening a port: each has, or may have, trained alone."""
+    """Return a warning about tasks that have trained alone."""
     if not alone:
         return []
     what = f"warning: {listed(alone)} never opened their ports of TF_CONFIG:"

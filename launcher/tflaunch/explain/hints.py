@@ -1,4 +1,4 @@
-"""Hints: match a task's last lines against the known problems of features. Explains, never decides."""
+"""Hints: match a task's last lines against known problems. Explains only."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _lingering_news(before: Job, event: TaskLingers, after: Job) -> list[str]:
 
 
 def _annotation_news(annotation: Annotation, job: Job, known: Annotations) -> list[str]:
-    """Return a message about a checkpoint without a copy, the end of a host, a hang, or memory that begins to grow."""
+    """Return a message about an annotation that is news."""
     after = known.noted(annotation, 0.0)
     match annotation:
         case CheckpointNotCopied(host, reason):
@@ -185,7 +185,7 @@ def _waiting_news(job: Job) -> list[str]:
 
 
 def _forming_news(job: Job, now: float) -> list[str]:
-    """Return a message about a cluster that has not formed in time; why follows when the tasks have been looked at."""
+    """Return a message about a cluster that has not formed in time."""
     found = cluster_formation.forming(job)
     return [] if found is None else [cluster_formation.sentence(found, now)]
 
@@ -213,7 +213,7 @@ def _preload_news(before: Job, event: TaskStarted) -> list[str]:
 
 
 def _sharing_news(event: HostJoined, job: Job) -> list[str]:
-    """Return a warning about tasks that use the GPUs of a host together, or are assigned some where there are none."""
+    """Return a warning about tasks that share GPUs, or have none."""
     assigned = gpus_assigned(job.plan.on_host(event.host))
     if event.gpus == 0 and assigned:
         return [f"warning: {event.host} has no GPU, and its tasks are assigned {assigned}: they train on the CPU"]
@@ -258,7 +258,7 @@ def _board_news(before: Job, event: Event, after: Job) -> list[str]:
 
 
 def _without(job: Job) -> str:
-    """Return which hosts a reduced gang runs without, as the end of a sentence; "" if none is missing."""
+    """Return which hosts a reduced gang runs without, as the end of a sentence."""
     tasks = {task.task for task in job.plan.tasks}
     lacking = dict.fromkeys(task.host for task in job.original.tasks if task.task not in tasks)
     down = [host for host in job.hosts_in(HostPhase.DOWN) if lacking]

@@ -1,4 +1,4 @@
-"""The status of a run: what `ps`, the display in a terminal, the metrics and the control socket tell about it. Pure."""
+"""The status of a run, as `ps`, the display and the page show it. Pure."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def read_status(value: object) -> Status:
 
 
 def absence_words(host: HostStatus, now: float) -> str:
-    """Return for how long a host is silent or lost, and what that means until when; "" if it is there.
+    """Return for how long a host is silent or lost; "" if it is there.
 
     ``now`` is in seconds since the epoch.
     """

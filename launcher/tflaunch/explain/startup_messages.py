@@ -82,7 +82,7 @@ class StartupMessages:
         self._has_noted = False
 
     def without(self, task: str, lines: bytes) -> bytes | None:
-        """Return whole lines of a task, joined by newlines, without these messages; None if nothing else is left."""
+        """Return lines of a task without these messages; None if none is left."""
         own = self._filters.setdefault(task, _Filter())
         if own.block is None and re.search(_MESSAGE, lines) is None:
             return lines

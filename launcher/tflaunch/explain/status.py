@@ -128,7 +128,7 @@ def _host(job: Job, host: str, inputs: StatusInputs) -> HostStatus:
 
 
 def _absence(job: Job, host: HostState, inputs: StatusInputs) -> dict[str, float | None]:
-    """Return since when a host is silent or away, and until when its tasks may live or the job waits for it."""
+    """Return since and until when a host is silent or away."""
     if host.phase is HostPhase.DISCONNECTED:
         times = {"since": host.since, "until": host.fence_at}
     else:
@@ -243,7 +243,7 @@ def _measured(shown: TaskStatus, measure: Measure, task: TaskState, inputs: Stat
 
 
 def _cpu(measure: Measure, task: TaskState, inputs: StatusInputs) -> float | None:
-    """Return recent CPU usage in percent of one CPU; at the first measurement, the average of a life that has one."""
+    """Return recent CPU usage in percent of one CPU."""
     if task.task in inputs.cpu:
         return round(inputs.cpu[task.task], 1)
     lived = inputs.now - task.since

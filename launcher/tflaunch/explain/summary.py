@@ -52,7 +52,7 @@ def summary(job: Job, logs: str, tail: Tail, is_shown: bool = False, known: Anno
 
 
 def unended(job: Job) -> list[str]:
-    """Return a line about the processes that may still run after the job's end, and what to do; [] if there is none."""
+    """Return a line about processes that may still run; [] if there is none."""
     left = [
         f"{process_of(task.task, job.host_of(task.task), task.unended.pid)}: {task.unended.reason}"
         for task in job.unended()
@@ -179,7 +179,7 @@ def failure(job: Job, tail: Tail, known: Annotations) -> JobFailure:
 
 
 def last_progress(job: Job) -> tuple[int | None, dict[str, float]]:
-    """Return the last step and metrics of the first task that reported its progress; None without a step."""
+    """Return the last step and metrics of the first task that reported."""
     for task in job.plan.tasks:
         state = job.tasks[task.task]
         if state.reached.step or state.metrics:
@@ -188,7 +188,7 @@ def last_progress(job: Job) -> tuple[int | None, dict[str, float]]:
 
 
 def _progress(job: Job) -> str:
-    """Return ``; step 400, epoch 3, loss 0.0123`` for the first task that reported its progress, else ""."""
+    """Return ``; step 400, epoch 3, loss 0.0123`` of the first task that reported."""
     for task in job.plan.tasks:
         state = job.tasks[task.task]
         reached = str(state.reached._replace(checkpoint=0))
@@ -199,7 +199,7 @@ def _progress(job: Job) -> str:
 
 
 def _end_of(said: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the traceback that a log ends with, or else its last lines, if possible those of the program."""
+    """Return the traceback that a log ends with, or else its last lines."""
     if not said:
         return (), ()
     from tflaunch.explain import startup_messages, tracebacks  # compile patterns that only a failure needs
@@ -237,7 +237,7 @@ def _quoted(line: str) -> str:
 
 
 def _hint_about_task(job: Job, task: str, said: list[str], tail: Tail) -> str | None:
-    """Return a hint about the culprit; if it blames its peers, what one of them gives as the cause comes first."""
+    """Return a hint about the culprit, or about the peer that it blames."""
     from tflaunch.explain import hints, tracebacks
 
     hint = hints.find_hint(said, _facts(job, task))
@@ -254,7 +254,7 @@ def _hint_about_task(job: Job, task: str, said: list[str], tail: Tail) -> str | 
 
 
 def _hint_about_start(culprit: Culprit, plan: Plan) -> str | None:
-    """Return what helps a task whose command could not be executed, None if that is unknown."""
+    """Return the remedy for a command that cannot be executed."""
     if culprit.code == _NOT_FOUND and culprit.message.endswith(".py'"):
         return _INTERPRET
     if culprit.code == _NOT_FOUND:
@@ -267,7 +267,7 @@ def _hint_about_start(culprit: Culprit, plan: Plan) -> str | None:
 
 
 def _remedy_for_missing(culprit: Culprit) -> str:
-    """Return what helps where a program is not found."""
+    """Return the remedy for a program that is not there."""
     there = "" if culprit.host == LOCALHOST else f" on {culprit.host}"
     if _PYTHON.search(culprit.message):
         return f"install it{there}, write for example python3, or name its path in hosts.{culprit.host}.python"
@@ -281,7 +281,7 @@ def _hint_for_limit(job: Job, tail: Tail) -> str | None:
 
 
 def _not_formed(job: Job, known: Annotations) -> tuple[tuple[str, ...], str | None]:
-    """Return which tasks never listened, unless ``timeouts.start`` has named them already, and the remedy."""
+    """Return which tasks never listened, and the remedy."""
     assert job.culprit is not None
     if job.culprit.cause is Cause.TIME and job.culprit.name == "start":
         return (), cluster_formation.remedy(job, known)
@@ -321,7 +321,7 @@ def _facts(job: Job, name: str) -> Facts:
 
 
 def _recurs(job: Job, task: TaskState) -> bool:
-    """Whether a task failed with the exception that the attempt before had failed with, in whatever line."""
+    """Whether a task failed with the exception of the attempt before."""
     before = job.restarts.last_failure
     kinds = [failure.partition(" at ")[0] for failure in (before.failure if before else "", task.exit.failure)]
     return restart_rules.is_raised(task.exit.failure) and kinds[0] == kinds[1]

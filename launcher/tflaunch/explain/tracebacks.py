@@ -13,7 +13,7 @@ _NO_NAME = re.compile(r"(?<=\d), in None  \*$")  # of a lambda, as AutoGraph sho
 
 
 def last_traceback(lines: Sequence[str]) -> list[str]:
-    """Return the last complete Python traceback with the exception's whole message; [] if there is none.
+    """Return the last complete Python traceback; [] if there is none.
 
     Of chained tracebacks, only the last one is returned.
     """
@@ -31,7 +31,7 @@ def last_traceback(lines: Sequence[str]) -> list[str]:
 
 
 def clipped(traceback: list[str], most: int) -> list[str]:
-    """Return a traceback in about ``most`` lines: the program's innermost frame, raising frame, message.
+    """Return a traceback in about ``most`` lines: frames of the program, message.
 
     A message with another traceback in it is replaced by its innermost sentence.
 

@@ -34,7 +34,7 @@ def process_of(task: str, host: str, pid: int | None) -> str:
 
 
 def away_words(job: Job) -> str:
-    """Return the lost hosts that have not joined again, with the reasons: ``h1 (no route to host); h2 (timed out)``."""
+    """Return the lost hosts with the reasons: ``h1 (timed out); h2 (no route)``."""
     return "; ".join(f"{host.host} ({host.reason})" for host in job.away())
 
 

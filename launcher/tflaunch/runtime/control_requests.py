@@ -1,4 +1,4 @@
-"""Requests from other terminals to a running job: report its status, stop, restart or signal its tasks."""
+"""Answer requests from other processes to a supervisor."""
 
 from __future__ import annotations
 

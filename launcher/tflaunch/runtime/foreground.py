@@ -112,7 +112,7 @@ def _supervise(
 
 
 def _end_without_resources(run: Run, runtime: Runtime, error: Exception) -> None:
-    """End the tasks if an error says that memory or processes are lacking here; record why, and raise that."""
+    """End the tasks if an error is for want of memory or processes."""
     if sentence := out_of_resources(error):
         job, now = run.job, runtime.collaborators.mailbox.now()
         for host, session in runtime.collaborators.sessions.items():

@@ -198,7 +198,7 @@ def _without_leftovers(plan: Plan, config: RunConfig) -> AbstractContextManager[
 
 
 def _tell_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable[[str], None]) -> None:
-    """Tell watchers the end of a run whose supervisor was killed between the end of its job and that of the run."""
+    """Tell watchers the end of a run whose supervisor was killed before that."""
     if records[-1]["kind"] == "ended":
         return
     from tflaunch.core import replay

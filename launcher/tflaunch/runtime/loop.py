@@ -1,4 +1,4 @@
-"""The event loop: take an event, let the core decide, perform its actions, until the job has ended."""
+"""The event loop: take an event, let the core decide, perform its actions."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Run:
         self._leave()
 
     def recall(self, records: Iterable[dict[str, Any]]) -> None:
-        """Take over from a killed supervisor: restore the state from its journal's records after the first."""
+        """Restore the state of a killed supervisor from its journal."""
         for session in self._collaborators.sessions.values():
             session.begin_recall()
         for event, now, actions, job in replay.transitions(self._job, records):

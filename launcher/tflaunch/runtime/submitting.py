@@ -34,7 +34,7 @@ class Submitted(NamedTuple):
 
 
 def problems_on(engine: str, file: SpecFile, settings: Sequence[str], command: Sequence[str]) -> list[Problem]:
-    """Return the problems of a spec on an engine, as far as they can be known before a run waits there for hosts.
+    """Return the problems of a spec on an engine that can be known now.
 
     Args:
         engine: a value of ``--on``.

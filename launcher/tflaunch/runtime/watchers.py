@@ -1,4 +1,4 @@
-"""What features do while a run is supervised: observe the job, answer requests, and add to the end of the run."""
+"""Call what features do while a run is supervised."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Supervision(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What watchers tell at the end of a run: ``notes`` come before its summary, ``results`` after it."""
+    """What watchers add before and after the summary of a run."""
 
     notes: list[str]
     results: list[str]
@@ -64,7 +64,7 @@ class Watcher:
         """Take part in the supervision of a run; may raise `TflaunchError`."""
 
     def begin(self) -> None:
-        """Begin what takes time, before the agents of a new run are reached; what fails ends the run in order."""
+        """Begin what takes time, before the agents of a new run are reached."""
 
     def watch(self, job: Job, now: float) -> None:
         """Take the job's state after a step at time ``now``."""
@@ -162,7 +162,7 @@ class Watchers:
         return feature_faults.sentence(feature, reason, "" if is_awaited else self._supervision.job.run)
 
     def place_checkpoints(self, hosts: Iterable[str]) -> None:
-        """Refuse to place a checkpoint on these hosts if the feature is left out that does so on seeing the job."""
+        """Refuse to place checkpoints if the feature is left out that does it."""
         for watching, feature in self._feature_of.items():
             if watching.places_checkpoints and (reason := feature_faults.left_out().get(feature)):
                 for host in hosts:

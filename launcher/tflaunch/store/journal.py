@@ -1,4 +1,4 @@
-"""Read and write a run's journal: the plan, then every event and action, one line each, also while it grows."""
+"""Read and write a run's journal: the plan, then events and actions by line."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class JournalReader:
             raise TflaunchError(f"{self._path}: {error.strerror}", EXIT_INTERNAL) from None
 
     def new_records(self) -> list[dict[str, Any]]:
-        """Return the records written since the last call; an incomplete last line is left for the next one.
+        """Return the complete records written since the last call.
 
         Raises:
             TflaunchError: the journal is damaged.

@@ -52,7 +52,7 @@ class LeftFileStore:
 
 
 def path_of(directory: Path, task: str, attempt: int, name: str) -> Path:
-    """Return where a file that an attempt of a task has left is stored in the directory of such files."""
+    """Return where a file that an attempt has left is stored."""
     return directory / f"{task.replace(':', '-')}-{attempt}" / name
 
 

@@ -1,4 +1,4 @@
-"""Index when the output in a log was written: a file of entries, searchable by time or by position."""
+"""Index when output in a log was written, by time and by position."""
 
 from __future__ import annotations
 

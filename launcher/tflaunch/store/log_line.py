@@ -24,5 +24,5 @@ class Kept(NamedTuple):
 
 
 def last_state(line: bytes) -> bytes:
-    """Return what a terminal shows of a line in which a progress bar overwrote itself."""
+    """Return a line as a terminal shows it after a progress bar."""
     return line.rstrip(b"\r").rpartition(b"\r")[2]

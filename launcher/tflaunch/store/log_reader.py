@@ -47,7 +47,7 @@ class LogReader:
         return _merged([log.rest() for log in self._logs.values()])
 
     def lost(self) -> list[Path]:
-        """Return the logs that are shorter than this run has made them, or gone: another program has moved them."""
+        """Return the logs that another program has shortened or removed."""
         self._read_marks()
         return [log.path for log in self._logs.values() if log.is_lost]
 
@@ -252,7 +252,7 @@ class OneLog:
         return self._attempt is None or self._attempt == self._attempt_at(end)
 
     def _attempt_at(self, end: int) -> int:
-        """Return the attempt of a line by its end: a mark is the position after our line naming the attempt."""
+        """Return the attempt of the line that ends at this position."""
         return self._attempts[max(bisect.bisect_right(self._places, end) - 1, 0)]
 
     def _size(self) -> int:

@@ -52,7 +52,7 @@ class LogSink:
             self._logs[task] = TaskLog(task, path_of(self._directory, task), self._marks, times_of(self._times, task))
 
     def kept(self, task: str, attempt: int) -> int | None:
-        """Return how many bytes of an attempt an earlier supervisor stored, None without such a supervisor.
+        """Return how many bytes an earlier supervisor stored, None without one.
 
         It may have stored none of what it has acknowledged, because the disk was full.
         """
@@ -101,7 +101,7 @@ class LogSink:
         return time.time() - now + min(moment, now)
 
     def abandon(self, task: str, attempt: int) -> None:
-        """Give up an attempt's output, unless it has ended: its host is lost, and with it whatever was not received."""
+        """Give up an attempt's output, unless it has ended: its host is lost."""
         if attempt in self._open_attempts.get(task, ()):
             log = self._log_of(task, attempt, self._now())
             log.lose(0, "the end of this output may be missing: its host was lost", self._now())

@@ -37,7 +37,7 @@ class Mark(NamedTuple):
 
 
 class Marks:
-    """Stores, for a later supervisor, where in the logs the tasks' output continues after our own lines."""
+    """Stores for later supervisors where in the logs the tasks' output goes on."""
 
     def __init__(self, path: Path) -> None:
         """Open the file of marks at ``path``, and read the marks in it."""
@@ -148,7 +148,7 @@ class TaskLog:
         return self._file >= 0
 
     def append(self, data: bytes, times: Sequence[tuple[int, float]]) -> Kept | None:
-        """Append output of the task; return its location in the log, None if the disk had no room for all of it.
+        """Append output of the task; return its location, None if it does not fit.
 
         ``times`` are positions in it, each with the seconds since the epoch when the output from there on was written.
         """

@@ -80,17 +80,17 @@ def _require_own(path: Path, *, is_base: bool = False) -> None:
 
 
 def left_files_in(run: Path) -> Path:
-    """Return the directory for files that the tasks of a run have left, given the run's directory."""
+    """Return a run's directory for files that its tasks have left."""
     return run / "files"
 
 
 def collected_files_in(run: Path) -> Path:
-    """Return the directory for files that were fetched from working directories, given the run's directory."""
+    """Return a run's directory for files fetched from working directories."""
     return run / "collected"
 
 
 def profiles_in(run: Path) -> Path:
-    """Return the directory for profiles of tasks, given the run's directory."""
+    """Return a run's directory for profiles of tasks."""
     return run / "profiles" / "python"
 
 
@@ -161,7 +161,7 @@ class RunDirectory:
 
 
 def _make_unique(runs: Path, name: str) -> Path:
-    """Create a directory for a run of a job with this name; many of them may begin in the same second."""
+    """Create a directory with a new name for a run of this job."""
     while True:
         path = runs / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
         try:

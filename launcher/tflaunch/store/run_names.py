@@ -1,4 +1,4 @@
-"""List the runs on this machine by their names, which tell job and start: JOB-YYYYMMDD-HHMMSS-DIGITS."""
+"""List the runs on this machine by name: JOB-YYYYMMDD-HHMMSS-DIGITS."""
 
 from __future__ import annotations
 
