@@ -27,7 +27,8 @@ def signed_in(browser: Browser, server: Server) -> Iterator[Page]:
     page.on("request", lambda request: None if "//localhost:" in request.url else trouble.append(request.url))
     yield page
     context.close()
-    assert not [what for what in trouble if not what.startswith("data:")]
+    trouble = [what for what in trouble if not what.startswith("data:")]
+    assert not trouble, trouble
 
 
 def fits_a_phone(page: Page) -> bool:

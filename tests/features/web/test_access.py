@@ -64,7 +64,7 @@ def test_nothing_is_answered_without_the_cookie_or_to_another_origin(server: Ser
 
 @pytest.mark.thorough
 def test_half_requests_of_others_do_not_keep_the_user_out(launch: Launch) -> None:
-    """More than the server may have descriptors: they are closed for want of room or in time; nothing is printed."""
+    """More than the server may have descriptors: those that wait longest are closed; nothing is printed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
     server = Server(launch)
@@ -80,9 +80,6 @@ def test_half_requests_of_others_do_not_keep_the_user_out(launch: Launch) -> Non
                 if number % 500 == 0:
                     assert server.ask("GET", "/").status == 200
             assert server.ask("GET", "/").status == 200
-            half.settimeout(PATIENCE)
-            with suppress(ConnectionResetError):
-                assert half.recv(1) == b""  # after the time for its head
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     server.process.terminate()

@@ -20,46 +20,35 @@ from tflaunch.port_holder import LOOPBACK, listen_on_first
 USUAL_PORT = 7575
 _BACKLOG = 128
 _MOST_IDLE = 128  # with hundreds of pages, and a backlog that is accepted at once, below the usual limit of descriptors
-_HEAD_PATIENCE = 10.0  # seconds for the head of a request
 _PATIENCE = 1  # seconds at the end for streams to close
 
 
 class _Connection(H11Protocol):
-    """A connection of anybody on this machine; those that only wait make room for others."""
+    """A connection of anybody on this machine; those that only wait make room for others.
+
+    None is closed for its age: a browser on a busy machine may connect long before it asks, and a page of which one
+    part was lost stays empty.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Expect the head of a request, and close the longest idle connection if too many are idle."""
+        """Close the connection that has been idle for longest if too many are."""
         super().connection_made(transport)
         self.idle_since = self.loop.time()
-        self._limit: asyncio.TimerHandle | None = self.loop.call_later(_HEAD_PATIENCE, transport.abort)
+        self._answered: object = None
         idle = [each for each in self.connections if isinstance(each, _Connection) and each.is_idle]
         if len(idle) > _MOST_IDLE:
             min(idle, key=lambda each: each.idle_since).transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Read the next part of a request, within the time for its head."""
-        served = self.cycle
-        if self._limit is None and self.is_idle:
-            self.idle_since = self.loop.time()
-            self._limit = self.loop.call_later(_HEAD_PATIENCE, self.transport.abort)
+        """Read the next part of a request."""
+        if self.is_idle and self.cycle is not self._answered:  # the first part after an answer
+            self._answered, self.idle_since = self.cycle, self.loop.time()
         super().data_received(data)
-        if self.cycle is not served:
-            self._cancel_limit()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
-        self._cancel_limit()
-        super().connection_lost(exc)
 
     @property
     def is_idle(self) -> bool:
         """Whether it has no request, or only a part of one."""
         return self.cycle is None or self.cycle.response_complete
-
-    def _cancel_limit(self) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
-        self._limit = None
 
 
 def serve(
