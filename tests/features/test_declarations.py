@@ -21,6 +21,11 @@ pytestmark = pytest.mark.unit
 SIDES = {"launcher": "tflaunch", "worker": "tflaunch_worker"}
 NAMES = sorted({*features(), *features_of_agents()})
 NOT_PURE = {"os", "psutil", "random", "selectors", "socket", "subprocess", "threading", "time"}
+SHARED = {
+    path.stem for side, package in SIDES.items() for path in (REPOSITORY / side / package / "features").glob("*.py")
+}
+"""Modules that stand beside the features, since several need them."""
+
 ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"
 
 
@@ -57,7 +62,8 @@ def touched(module: Module, *, at_import: bool) -> Iterator[str]:
     calls = {call: name for name, feature in features_of_agents().items() for call in feature.calls}
     for node in module.tree.body if at_import else ast.walk(module.tree):
         for name in imported(node):
-            if match := re.match(r"tflaunch(?:_worker)?\.features\.(\w+)", name):
+            match = re.match(r"tflaunch(?:_worker)?\.features\.(\w+)", name)
+            if match and match[1] not in SHARED:
                 yield match[1]
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and module.path.startswith("launcher"):
             yield calls.get(node.value, module.feature)

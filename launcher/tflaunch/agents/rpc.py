@@ -84,14 +84,6 @@ class AgentRpc:
         if problems:
             raise LinkError(f"sync: {problems[0]}")
 
-    def remove_code(self, wait: float) -> None:
-        """Have the host remove its copies of the user's code and of checkpoints, within ``wait`` seconds.
-
-        Raises:
-            LinkError: the agent does not answer in time, or the link is lost.
-        """
-        self.call("remove_code", wait)
-
     def close(self) -> None:
         """Close the link."""
         self._link.close()

@@ -64,7 +64,7 @@ class _Visit:
         if self._interview is not None:
             if self.has_code:
                 with contextlib.suppress(LinkError):
-                    self._interview.remove_code(_PATIENCE)
+                    self._interview.call("remove_code", _PATIENCE)
             self._interview.close()
             self._connector.end()
 

@@ -304,7 +304,7 @@ def _remove_copies(path: Path) -> None:
     def remove_copy(host: str) -> str:
         try:
             with visiting(connectors[host], path.name) as agent:
-                agent.remove_code(_HOST_PATIENCE)
+                agent.call("remove_code", _HOST_PATIENCE)
         except (LinkError, AgentGoneError) as error:
             return f"{host}: {error}"
         return ""
