@@ -150,6 +150,9 @@ def test_why_a_process_did_not_start(tmp_path: Path) -> None:
         output, report, status = _end(_start(command))
         assert spawn.describe_start_failure(report, command) == expected
         assert (output, os.WEXITSTATUS(status)) == ("", 127)
+    nowhere = _command("no-such-command", workdir="/")  # and PATH has a directory that this user may not enter
+    failure = spawn.describe_start_failure(f"exec {errno.EACCES:d}".encode(), nowhere)
+    assert failure == cases["no-such-command", "/"]
 
 
 def test_what_a_file_system_forbids_is_no_matter_of_modes(tmp_path: Path) -> None:

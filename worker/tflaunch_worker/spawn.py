@@ -170,7 +170,9 @@ def describe_start_failure(report: bytes, command: Command) -> tuple[int, str] |
     name = command.argv[0]
     found = (os.path.join(command.workdir, place) for place in _places(command))
     path = next(filter(os.path.exists, found), "")
-    if number != errno.ENOENT:
+    # The kernel denies a name without a directory if PATH has one that this user may not enter; shells say "not found".
+    is_missing = number == errno.ENOENT or (number == errno.EACCES and not path and "/" not in name)
+    if not is_missing:
         return NOT_EXECUTABLE, f"command {name!r} cannot be executed: {_why_refused(number, path, command) or reason}"
     if path:
         if _start_of(path).partition(b"\n")[0].endswith(b"\r"):
