@@ -19,7 +19,7 @@ from tflaunch_worker import feature as features_of_agents
 if TYPE_CHECKING:
     from tflaunch.cli.arguments.launch import Launching
     from tflaunch.clusterspec.model import Spec
-    from tflaunch.discovery.host_maker import HostMaker
+    from tflaunch.plan.host_maker import HostMaker
     from tflaunch.plan.model import Plan
     from tflaunch.plan.task_starter import TaskStarter
     from tflaunch.runtime.watchers import Supervision

@@ -4,42 +4,43 @@ Rules across fields (which roles a strategy needs, ...) are in `lint`. Annotatio
 pydantic would compile each of them a second time.
 """
 
-import sys
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, model_validator
 
-from tflaunch.clusterspec.validators import (
+from tflaunch.clusterspec.engine_fields import (
     Claim,
+    Cores,
+    Image,
+    Memory,
+    MountPath,
+    NodeFeature,
+    OptionName,
+    OptionValue,
+    PodFields,
+    Volume,
+)
+from tflaunch.clusterspec.part import Part
+from tflaunch.clusterspec.validators import (
     Command,
     ContainerName,
-    Cores,
     Count,
     Duration,
     Environment,
     Flag,
     HostKey,
     HostName,
-    Image,
     Internal,
     Members,
-    Memory,
-    MountPath,
     Name,
-    NodeFeature,
     Omittable,
-    OptionName,
-    OptionValue,
-    PodFields,
     SecretName,
     Source,
     SpareHosts,
     SshDestination,
     StopSignal,
     Text,
-    Volume,
     list_of,
     not_a_number,
     object_of,
@@ -50,53 +51,13 @@ from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, OCCASIONS, Occasi
 DISCOVER = "discover"
 """The key in ``hosts`` for the source of hosts; it is the field ``pool`` of `Spec`."""
 
-EXTENSION = "x-"
-"""Prefix of the user's own keys, as in a compose file."""
-
 TASK_FIELDS = ("cluster", "discover", "sidecars")
 
 SERVED_BY_FEATURES = ("checkpoints", "collect", "kubernetes", "notify", "preload", "retention", "slurm", "warm")
 """Fields that have an effect only with a feature that declares them."""
 
-# A private name: the documented variable comes too late to spare the import of `importlib.metadata`, and tasks would
-# inherit it. Where a version of pydantic has no such module, it looks for plugins, and this takes 20 ms longer.
-_PLUGINS = "pydantic.plugin._loader"
-_NO_PLUGINS = ModuleType(_PLUGINS)
-_NO_PLUGINS.get_plugins = tuple  # type: ignore[attr-defined]
 
-
-class _Part(BaseModel):
-    """A part of a spec, immutable. Unknown fields are errors, except the user's own ``x-`` keys."""
-
-    # Built only as part of the spec instead of once more by itself, which halves the time of this import.
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    @classmethod
-    def model_rebuild(cls, **options: Any) -> bool | None:
-        """Build as pydantic does, but without plugins, which it looks for in the metadata of all installed packages."""
-        loader = sys.modules.get(_PLUGINS)
-        sys.modules[_PLUGINS] = _NO_PLUGINS
-        try:
-            return super().model_rebuild(**options)
-        finally:
-            del sys.modules[_PLUGINS]
-            if loader is not None:
-                sys.modules[_PLUGINS] = loader
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_extensions(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        return {_encodable(str(key)): item for key, item in data.items() if not str(key).startswith(EXTENSION)}
-
-
-def _encodable(key: str) -> str:
-    """Return a key with lone surrogates escaped, which pydantic cannot report."""
-    return key.encode("utf-8", "backslashreplace").decode()
-
-
-class Resources(_Part):
+class Resources(Part):
     """What each task gets from the scheduler that `render` or `--on` addresses."""
 
     cpu: Omittable[Cores] = Field(default=None, description="number of cores")
@@ -107,7 +68,7 @@ class Resources(_Part):
     )
 
 
-class Role(_Part):
+class Role(Part):
     """What differs for the tasks of one role."""
 
     command: Omittable[Command] = Field(default=None, description="command of the role's tasks, instead of the spec's")
@@ -121,7 +82,7 @@ class Role(_Part):
     required: Flag = Field(default=False, description="the job fails when an evaluator fails for good")
 
 
-class Sidecar(_Part):
+class Sidecar(Part):
     """A process outside TF_CONFIG."""
 
     command: Command = Field(description="command of the process")
@@ -130,14 +91,14 @@ class Sidecar(_Part):
     required: Flag = Field(default=False, description="the job fails when the process fails for good")
 
 
-class Secret(_Part):
+class Secret(Part):
     """Where the launcher finds the value of a secret: in one of these places."""
 
     env: Omittable[SecretName] = Field(default=None, description="variable of the launcher's environment")
     file: Omittable[Text] = Field(default=None, description="path of a file, relative to the spec's file")
 
 
-class Host(_Part):
+class Host(Part):
     """How to reach a host, and what differs there."""
 
     ssh: Omittable[SshDestination] = Field(default=None, description="where ssh connects to, as user@address:port")
@@ -164,7 +125,7 @@ class Host(_Part):
         return Host(**{field: getattr(self, field) for field in fields if field in self.model_fields_set})
 
 
-class Sync(_Part):
+class Sync(Part):
     """Which of the user's files are copied to hosts other than this machine."""
 
     paths: Annotated[tuple[Text, ...], list_of('a list of paths such as ["."]')] = Field(
@@ -175,7 +136,7 @@ class Sync(_Part):
     )
 
 
-class Checkpoints(_Part):
+class Checkpoints(Part):
     """Where the program writes checkpoints, and how many copies of them are made on other disks."""
 
     dir: Text = Field(description="directory of the program's checkpoints, relative to the working directory")
@@ -183,7 +144,7 @@ class Checkpoints(_Part):
     keep: Count = Field(default=3, description="newest checkpoints whose copies are kept")
 
 
-class Restart(_Part):
+class Restart(Part):
     """How often a failed job is restarted."""
 
     max: Count = Field(default=3, description="most restarts within the window; 0 for none")
@@ -193,14 +154,14 @@ class Restart(_Part):
     )
 
 
-class Elastic(_Part):
+class Elastic(Part):
     """How small a job may become when hosts are lost."""
 
     min_workers: Count = Field(description="fewest workers with which the job goes on")
     retry: Duration = Field(default=300.0, description="how often lost hosts are tried again")
 
 
-class Notify(_Part):
+class Notify(Part):
     """The command that is run when something happens to the job."""
 
     exec: Command = Field(description="command, which gets the summary on stdin")
@@ -209,14 +170,14 @@ class Notify(_Part):
     )
 
 
-class Retention(_Part):
+class Retention(Part):
     """Which earlier runs of the job are removed from this machine when a run of it has ended."""
 
     keep: Count = Field(default=10, description="newest runs of the job that stay, however old they are")
     older_than: Duration = Field(default=2592000.0, description="time for which every run stays after its end")
 
 
-class Timeouts(_Part):
+class Timeouts(Part):
     """Time limits. What is left out has no limit, unless a default is given."""
 
     connect: Duration = Field(default=10.0, description="limit for reaching a host")
@@ -237,7 +198,7 @@ class Timeouts(_Part):
     deadline: Omittable[Duration] = Field(default=None, description="limit for the whole job, restarts included")
 
 
-class Container(_Part):
+class Container(Part):
     """The containers of tasks that run in pods, or for which a file is rendered."""
 
     image: Omittable[Image] = Field(default=None, description="name of the image")
@@ -247,7 +208,7 @@ class Container(_Part):
     )
 
 
-class Kubernetes(_Part):
+class Kubernetes(Part):
     """Where and how pods are made, one for each task."""
 
     context: Omittable[Text] = Field(default=None, description="context of kubectl; default: its current one")
@@ -274,7 +235,7 @@ class Kubernetes(_Part):
     )
 
 
-class Spec(_Part):
+class Spec(Part):
     """A cluster spec: what a job runs, where, and what happens when something fails."""
 
     model_config = ConfigDict(title="tflaunch cluster spec")

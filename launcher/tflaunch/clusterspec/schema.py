@@ -8,7 +8,8 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from tflaunch.clusterspec.model import DISCOVER, EXTENSION, TASK_FIELDS, Spec
+from tflaunch.clusterspec.model import DISCOVER, TASK_FIELDS, Spec
+from tflaunch.clusterspec.part import EXTENSION
 
 # A path would name a file of one machine, so specs that are shared need a URL. tflaunch has no site of its own; this is
 # the address under which editors look for the schemas of tools, once a schema is registered there.

@@ -38,8 +38,6 @@ IN_THAT_FORM = "write it in that form"
 
 _LARGEST = 10**300
 _TEXT = {"type": "string"}
-_OWN_POD_FIELDS = ("containers", "hostname", "restartPolicy", "subdomain")
-_RESERVED_OPTIONS = ("array", "help", "parsable", "test-only", "uid", "usage", "version", "wait", "wrap")
 
 T = TypeVar("T")
 
@@ -119,7 +117,7 @@ def _check_variable_value(value: object) -> str:
     return _check_text(value)
 
 
-def _matching(pattern: str, form: str, takes_numbers: bool = False) -> ReadBy:
+def matching(pattern: str, form: str, takes_numbers: bool = False) -> ReadBy:
     """Return a parser for text that must match a pattern as a whole.
 
     Args:
@@ -149,24 +147,6 @@ def _check_name(value: object) -> str:
     return value
 
 
-def _check_not_reserved(value: object) -> object:
-    if value in _RESERVED_OPTIONS:
-        raise InvalidValueError(f"--{value} would make something else of the job", "remove it: one job runs all tasks")
-    return value
-
-
-def _check_option_value(value: object) -> str:
-    if value is True:
-        return ""
-    text = show_value(value) if isinstance(value, int) else value
-    if isinstance(value, bool) or not isinstance(text, str) or not text or not text.isprintable():
-        raise InvalidValueError(
-            f"must be text, a number, or true, not {show_value(value)}",
-            "write text, or true for an option without a value",
-        )
-    return text
-
-
 def _read_host_key(value: object) -> str:
     return parse_host(value) if isinstance(value, str) and ":" in value else _check_text(value)
 
@@ -175,61 +155,28 @@ _PORT_PATTERN = "0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}
 Text = Annotated[str, ReadBy(_check_text, _TEXT)]
 Name = Annotated[str, ReadBy(_check_name, _TEXT)]
 VariableName = Annotated[str, ReadBy(_check_variable_name, _TEXT)]
-SecretName = Annotated[str, _matching(r"[A-Za-z_][A-Za-z0-9_]*", 'the name of a variable such as "API_KEY"')]
+SecretName = Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", 'the name of a variable such as "API_KEY"')]
 VariableValue = Annotated[str, ReadBy(_check_variable_value, {"type": ["string", "number"]})]
 HostName = Annotated[str, ReadBy(parse_host, {"type": "string", "pattern": f"^(?:{HOST_PATTERN})$"})]
 HostKey = Annotated[str, ReadBy(_read_host_key, _TEXT)]
 """A host in ``hosts``, where names may be those of an engine."""
 SshDestination = Annotated[
     str,
-    _matching(
+    matching(
         rf"([A-Za-z0-9_][A-Za-z0-9._-]*@)?{BRACKETED_HOST_PATTERN}(:{_PORT_PATTERN})?",
         'text such as "ann@10.0.0.1:2222", with a port from 1 to 65535 and an IPv6 address in brackets',
     ),
 ]
 ContainerName = Annotated[
-    str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 'the name or id of a container such as "train-1"')
+    str, matching(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 'the name or id of a container such as "train-1"')
 ]
 Source = Annotated[
     str,
-    _matching(
+    matching(
         r"[a-z][a-z0-9_-]*(:.+)?",
         'a source of hosts such as "dns:NAME", "file:PATH", "exec:COMMAND" or "slurm"',
     ),
 ]
-Image = Annotated[
-    str, _matching(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*", 'the name of an image such as "ghcr.io/ann/train:1"')
-]
-Cores = Annotated[
-    str,
-    _matching(r"[0-9]{1,4}(\.[0-9]{1,3})?", 'a number of cores such as "2" or "0.5"', takes_numbers=True),
-]
-Memory = Annotated[str, _matching(r"[1-9][0-9]{0,6}(Mi|Gi)", 'memory such as "512Mi" or "4Gi"')]
-NodeFeature = Annotated[
-    str, _matching(r"[A-Za-z0-9][A-Za-z0-9._/=-]*", 'a feature such as "a100", or a label such as "disk=ssd"')
-]
-MountPath = Annotated[str, _matching(r"/[^:\s]+", 'a path in the container such as "/data"')]
-Volume = Annotated[
-    str,
-    _matching(
-        r"/[^:\s]*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?",
-        'a path of the host such as "/data", or the name of a claim or volume',
-    ),
-]
-Claim = Annotated[
-    str, _matching(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", 'the name of a PersistentVolumeClaim such as "runs"')
-]
-OptionName = Annotated[
-    str,
-    _matching(r"[a-z][a-z0-9-]+", 'a long option of sbatch such as "partition"'),
-    BeforeValidator(_check_not_reserved),
-]
-OptionValue = Annotated[
-    str,
-    ReadBy(_check_option_value, {"anyOf": [{"type": ["string", "integer"], "minLength": 1}, {"const": True}]}),
-]
-
-
 # --- numbers ---------------------------------------------------------------------------------------
 
 
@@ -300,16 +247,6 @@ def object_of(form: str, apart: str | None = None) -> BeforeValidator:
     return BeforeValidator(check_object)
 
 
-def _check_pod_fields(value: object) -> object:
-    if not isinstance(value, Mapping):
-        form = 'an object such as {"nodeSelector": {"gpu": "a100"}}'
-        raise InvalidValueError(f"must be {form}, not {show_value(value)}", IN_THAT_FORM)
-    for field in _OWN_POD_FIELDS:
-        if field in value:
-            raise InvalidValueError(f"sets {field!r}, which tflaunch sets", 'remove it; the image is in "container"')
-    return value
-
-
 def _check_secret(value: object) -> object:
     if not isinstance(value, Mapping):  # it may be the secret itself, which is not for a screen
         form = '{"env": "NAME"} or {"file": "path"}'
@@ -319,10 +256,6 @@ def _check_secret(value: object) -> object:
 
 secret_source = BeforeValidator(_check_secret)
 """For the place of a secret: the user may have written the secret itself there."""
-
-
-PodFields = Annotated[Mapping[Text, Any], BeforeValidator(_check_pod_fields)]
-"""Fields of a pod's spec, which Kubernetes checks."""
 
 
 def _split_command(value: object) -> object:

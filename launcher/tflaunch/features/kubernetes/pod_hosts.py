@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tflaunch.clusterspec.model import Spec
-from tflaunch.discovery.host_maker import HostMaker
 from tflaunch.errors import Problem
 from tflaunch.features.kubernetes import pods
 from tflaunch.features.kubernetes.cluster import cluster_of
+from tflaunch.plan.host_maker import HostMaker
 from tflaunch.plan.model import Plan, is_made
 
 

@@ -1,0 +1,75 @@
+"""Types of the fields of a spec that are for containers, pods and jobs of Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from tflaunch.clusterspec.validators import IN_THAT_FORM, ReadBy, Text, matching
+from tflaunch.clusterspec.values import InvalidValueError, show_value
+
+_OWN_POD_FIELDS = ("containers", "hostname", "restartPolicy", "subdomain")
+_RESERVED_OPTIONS = ("array", "help", "parsable", "test-only", "uid", "usage", "version", "wait", "wrap")
+
+
+def _check_not_reserved(value: object) -> object:
+    if value in _RESERVED_OPTIONS:
+        raise InvalidValueError(f"--{value} would make something else of the job", "remove it: one job runs all tasks")
+    return value
+
+
+def _check_option_value(value: object) -> str:
+    if value is True:
+        return ""
+    text = show_value(value) if isinstance(value, int) else value
+    if isinstance(value, bool) or not isinstance(text, str) or not text or not text.isprintable():
+        raise InvalidValueError(
+            f"must be text, a number, or true, not {show_value(value)}",
+            "write text, or true for an option without a value",
+        )
+    return text
+
+
+def _check_pod_fields(value: object) -> object:
+    if not isinstance(value, Mapping):
+        form = 'an object such as {"nodeSelector": {"gpu": "a100"}}'
+        raise InvalidValueError(f"must be {form}, not {show_value(value)}", IN_THAT_FORM)
+    for field in _OWN_POD_FIELDS:
+        if field in value:
+            raise InvalidValueError(f"sets {field!r}, which tflaunch sets", 'remove it; the image is in "container"')
+    return value
+
+
+Image = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*", 'the name of an image such as "ghcr.io/ann/train:1"')]
+Cores = Annotated[
+    str,
+    matching(r"[0-9]{1,4}(\.[0-9]{1,3})?", 'a number of cores such as "2" or "0.5"', takes_numbers=True),
+]
+Memory = Annotated[str, matching(r"[1-9][0-9]{0,6}(Mi|Gi)", 'memory such as "512Mi" or "4Gi"')]
+NodeFeature = Annotated[
+    str, matching(r"[A-Za-z0-9][A-Za-z0-9._/=-]*", 'a feature such as "a100", or a label such as "disk=ssd"')
+]
+MountPath = Annotated[str, matching(r"/[^:\s]+", 'a path in the container such as "/data"')]
+Volume = Annotated[
+    str,
+    matching(
+        r"/[^:\s]*|[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?",
+        'a path of the host such as "/data", or the name of a claim or volume',
+    ),
+]
+Claim = Annotated[
+    str, matching(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", 'the name of a PersistentVolumeClaim such as "runs"')
+]
+OptionName = Annotated[
+    str,
+    matching(r"[a-z][a-z0-9-]+", 'a long option of sbatch such as "partition"'),
+    BeforeValidator(_check_not_reserved),
+]
+OptionValue = Annotated[
+    str,
+    ReadBy(_check_option_value, {"anyOf": [{"type": ["string", "integer"], "minLength": 1}, {"const": True}]}),
+]
+PodFields = Annotated[Mapping[Text, Any], BeforeValidator(_check_pod_fields)]
+"""Fields of a pod's spec, which Kubernetes checks."""

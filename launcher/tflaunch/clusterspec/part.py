@@ -1,0 +1,49 @@
+"""What all parts of a spec have in common."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+EXTENSION = "x-"
+"""Prefix of the user's own keys, as in a compose file."""
+
+# A private name: the documented variable comes too late to spare the import of `importlib.metadata`, and tasks would
+# inherit it. Where a version of pydantic has no such module, it looks for plugins, and this takes 20 ms longer.
+_PLUGINS = "pydantic.plugin._loader"
+_NO_PLUGINS = ModuleType(_PLUGINS)
+_NO_PLUGINS.get_plugins = tuple  # type: ignore[attr-defined]
+
+
+class Part(BaseModel):
+    """A part of a spec, immutable. Unknown fields are errors, except the user's own ``x-`` keys."""
+
+    # Built only as part of the spec instead of once more by itself, which halves the time of this import.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    @classmethod
+    def model_rebuild(cls, **options: Any) -> bool | None:
+        """Build as pydantic does, but without plugins, which it looks for in the metadata of all installed packages."""
+        loader = sys.modules.get(_PLUGINS)
+        sys.modules[_PLUGINS] = _NO_PLUGINS
+        try:
+            return super().model_rebuild(**options)
+        finally:
+            del sys.modules[_PLUGINS]
+            if loader is not None:
+                sys.modules[_PLUGINS] = loader
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_extensions(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        return {_encodable(str(key)): item for key, item in data.items() if not str(key).startswith(EXTENSION)}
+
+
+def _encodable(key: str) -> str:
+    """Return a key with lone surrogates escaped, which pydantic cannot report."""
+    return key.encode("utf-8", "backslashreplace").decode()
