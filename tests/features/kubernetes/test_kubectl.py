@@ -15,9 +15,10 @@ import pytest
 from support.signals import ENDING
 from support.specs import clustered
 from tflaunch.errors import TflaunchError
-from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_note, launcher_objects
+from tflaunch.features.kubernetes import cluster_runs, kubectl, launcher_objects
 from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of, made_in
-from tflaunch.features.kubernetes.found_runs import find_runs
+from tflaunch.features.kubernetes.cluster_objects import PodHosts
+from tflaunch.features.kubernetes.cluster_runs import find_runs
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
 from tflaunch.private_files import user_name
 from tflaunch_worker.readable import signal_name
@@ -98,7 +99,7 @@ def test_context_and_namespace_are_pinned(fake: Kubectl, monkeypatch: pytest.Mon
 def test_objects_have_their_run_and_the_program(fake: Kubectl) -> None:
     """What Kubernetes refuses leaves nothing."""
     fake.answers(VIEWED, MADE)
-    plan = cluster_objects.create(PLAN, RUN)
+    plan = PodHosts().create_hosts(PLAN, RUN)
     assert cluster_of(plan).context == "lab"
     _, (_, created) = fake.calls()
     service, workers = json.loads(created)["items"]
@@ -111,7 +112,7 @@ def test_objects_have_their_run_and_the_program(fake: Kubectl) -> None:
     refused = 'error validating data: unknown field "nodSelector"; if you choose to ignore these errors, turn it off'
     fake.answers(VIEWED, ("create --validate=false --filename=- list", 1, "", refused), ("delete", 0, "", ""))
     with pytest.raises(TflaunchError, match=r'unknown field "nodSelector"; see that `kubectl get pods` works here'):
-        cluster_objects.create(PLAN, RUN)
+        PodHosts().create_hosts(PLAN, RUN)
     assert [words for words, _ in fake.calls() if f"--selector={RUN_LABEL}={RUN}" in words and "delete" in words]
 
 
@@ -119,11 +120,11 @@ def test_missing_permissions_are_listed(fake: Kubectl) -> None:
     fake.answers(("auth can-i create pods/exec", 1, "no\n", ""), ("auth can-i", 0, "yes\n", ""))
     assert kubectl.missing_permissions(CLUSTER) == ["create pods/exec"]
     with pytest.raises(TflaunchError, match="you may not do this in the namespace: create pods/exec; ask"):
-        cluster_objects.require_permissions(CLUSTER)
+        PodHosts().require_permissions(PLAN)
     fake.answers(("auth can-i", 1, "", "The connection to the server x was refused"))
     reason = "your permissions cannot be checked: The connection to the server x was refused"
     with pytest.raises(TflaunchError, match=reason):
-        cluster_objects.require_permissions(CLUSTER)
+        PodHosts().require_permissions(PLAN)
 
 
 def test_a_machine_without_kubectl(fake: Kubectl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ if os.fork() == 0:
 @pytest.mark.parametrize("number", [*ENDING, signal.SIGINT, signal.SIGHUP], ids=signal_name)
 def test_the_first_process_of_a_pod_lets_its_children_end(number: int) -> None:
     """They get TERM, and it stays until they have ended; an image may have chosen another signal (STOPSIGNAL)."""
-    source = Path(cluster_objects.__file__).with_name("first_process.py").read_text()
+    source = Path(kubectl.__file__).with_name("first_process.py").read_text()
     program = f"{source.replace('_LAST_OUTPUT = 2.0', '_LAST_OUTPUT = 0.0')}\n{PARENT}\nmain()"
     process: Any = subprocess.Popen([sys.executable, "-E", "-s", "-S", "-c", program], stdout=subprocess.PIPE)
     assert process.stdout.read(6) == b"ready "
@@ -175,5 +176,5 @@ def test_runs_are_found_by_their_user_and_pods_that_still_end_are_named(
     for _ in ("not known here", "known"):
         assert find_runs(["kubernetes.namespace=team"]) == [tmp_path / "home" / "runs" / RUN]
         assert capsys.readouterr().err == f"tflaunch: pods of {RUN} still end: job-6789-worker-0\n"
-    note = launcher_note.read_note(tmp_path / "home" / "runs" / RUN)
+    note = cluster_runs.read_note(tmp_path / "home" / "runs" / RUN)
     assert note == CLUSTER._replace(objects="", context="lab")

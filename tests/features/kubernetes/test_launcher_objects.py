@@ -18,7 +18,7 @@ from tflaunch.client import run_list, runs
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.discovery import prepare
 from tflaunch.errors import SupervisedElsewhereError
-from tflaunch.features.kubernetes import cluster_runs, kubectl, launcher_note, launcher_objects, pods
+from tflaunch.features.kubernetes import cluster_runs, kubectl, launcher_objects, pods
 from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL
@@ -157,7 +157,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def send(path: Path) -> Path:
-    launcher_note.write_note(path, KubernetesPlan("train", "", 60.0))
+    cluster_runs.write_note(path, KubernetesPlan("train", "", 60.0))
     return path
 
 
@@ -166,7 +166,7 @@ def test_a_run_is_found_by_its_mark_until_it_has_come_home(path: Path) -> None:
     assert (type(location), location.is_live(), run_list.entry_of(path)["state"]) == (KubernetesRun, True, "elsewhere")
     with pytest.raises(SupervisedElsewhereError):
         runs.find_run(path.name)
-    launcher_note.remove_note(path)
+    cluster_runs.remove_note(path)
     assert type(locate_run(path)) is RunLocation
     (path / "launcher.json").write_text("[")
     assert type(locate_run(path)) is RunLocation, "it can still be looked at, and be removed"
@@ -185,7 +185,7 @@ def test_a_run_that_has_ended_comes_home_before_a_command_runs_here(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_runs, "look_at", lambda *_: LauncherState(Whereabouts.KEPT, "pod", exit_code=3))
-    monkeypatch.setattr(cluster_runs, "bring_home", lambda directory, *_: launcher_note.remove_note(directory))
+    monkeypatch.setattr(cluster_runs, "bring_home", lambda directory, *_: cluster_runs.remove_note(directory))
     assert locate_run(send(path)).run_verb(["ps", path.name], print, lambda: 9) == 9
     assert runs.find_run(path.name) == path
 

@@ -28,10 +28,10 @@ from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.features.kubernetes import cluster_check, kubectl, pod_ends, pods
 from tflaunch.features.kubernetes import pod_connectors as transport
 from tflaunch.features.kubernetes.cluster import NAME, POD_CONTAINER, KubernetesPlan, cluster_of
+from tflaunch.features.kubernetes.cluster_check import amount, in_words
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
+from tflaunch.features.kubernetes.pod_connectors import PodWatch
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
-from tflaunch.features.kubernetes.pod_watch import PodWatch
-from tflaunch.features.kubernetes.quantities import amount, in_words
 from tflaunch.plan import lint, planner, serialize, tensorboard
 from tflaunch.plan.model import Plan
 from tflaunch.transport.base import AgentGoneError, LinkError

@@ -12,11 +12,11 @@ FEATURE = Feature(
         "kubernetes": Engine(
             "in Kubernetes pods",
             ("kubernetes.x-on=true",),
-            runs="tflaunch.features.kubernetes.found_runs:find_runs",
+            runs="tflaunch.features.kubernetes.cluster_runs:find_runs",
             check="tflaunch.features.kubernetes.cluster_check:problems_on_cluster",
             is_elsewhere=True,
             field="kubernetes",
-            host_maker="tflaunch.features.kubernetes.pod_hosts:PodHosts",
+            host_maker="tflaunch.features.kubernetes.cluster_objects:PodHosts",
         )
     },
     options={
@@ -30,7 +30,7 @@ FEATURE = Feature(
     locations=(Location(("launcher.json",), "tflaunch.features.kubernetes.location:find_kubernetes_run"),),
     starting=(
         Starting(
-            "tflaunch.features.kubernetes.start_detached:start_in_cluster",
+            "tflaunch.features.kubernetes.cluster_launch:start_in_cluster",
             lambda run: run.plan is not None and run.plan.host_maker == "kubernetes" and run.options.detach,
         ),
     ),
@@ -39,5 +39,5 @@ FEATURE = Feature(
             "tflaunch.features.kubernetes.pod_ends:PodEnds", lambda run: run.job.original.host_maker == "kubernetes"
         ),
     ),
-    verbs={"launcher": Verb("tflaunch.features.kubernetes.launcher:launcher")},
+    verbs={"launcher": Verb("tflaunch.features.kubernetes.launcher_pod:launcher")},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +14,14 @@ from tflaunch.errors import EXIT_PREFLIGHT, Problem, TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_objects, pods
 from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.kubectl import KubectlError
-from tflaunch.features.kubernetes.quantities import amount, in_words
 from tflaunch.runtime.submitting import SpecOrder
 
 _FIELDS = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
+_FACTORS = {
+    "n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60,
+}  # fmt: skip
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([numkMGTPE]?|[KMGTPE]i)")
 _KINDS = ("requests.", "limits.", "")  # a resource of a quota without a prefix is that of requests
 
 
@@ -45,7 +50,6 @@ def problems_on_cluster(file: SpecFile, order: SpecOrder) -> list[Problem]:
     """
     spec, problems = prepare.read_spec(file, order.settings, order.name, order.command, is_offline=True)
     planned = cluster_of(prepare.make_plan(Path(order.directory), spec))
-    assert planned is not None
     try:
         cluster = kubectl.pinned(planned)
         if missing := _namespace(cluster):
@@ -180,3 +184,23 @@ def _nodes(cluster: KubernetesPlan) -> list[Mapping[str, Any]]:
         return []
     with kubectl.readable_answer():
         return [node for node in found if not node["spec"].get("unschedulable")]
+
+
+def amount(quantity: object) -> float:
+    """Return a quantity as a number: cores, bytes or pieces.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    match = _QUANTITY.fullmatch(str(quantity))
+    if match is None:
+        raise TypeError(f"{quantity!r:.100} is not a quantity")
+    return float(match[1]) * _FACTORS[match[2]]
+
+
+def in_words(number: float, resource: str) -> str:
+    """Return an amount of a resource, as people write it."""
+    if resource != "memory":
+        return f"{number:g}"
+    unit = next((unit for unit in ("Ti", "Gi", "Mi", "Ki") if number >= _FACTORS[unit]), "")
+    return f"{number / _FACTORS[unit]:.3g}{unit}"

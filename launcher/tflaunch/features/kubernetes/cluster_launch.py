@@ -7,14 +7,18 @@ import json
 import os
 import tarfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import click
+
 from tflaunch import __version__
+from tflaunch.cli.arguments.launch import Launching, flag_of
+from tflaunch.cli.arguments.spec import say
 from tflaunch.client.secret_values import read_secrets
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
 from tflaunch.feature import features
-from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, launcher_note, launcher_objects, pods
+from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, launcher_objects, pods
 from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of, made_in
 from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
 from tflaunch.features.kubernetes.kubectl import KubectlError
@@ -32,12 +36,28 @@ _CREATE_PATIENCE = 120.0  # seconds for an order to be sent
 _NO_TFLAUNCH = "executable file not found"
 
 
-def start(plan: Plan, directory: RunDirectory, say: Callable[[str], None], is_quiet: bool) -> int:
+def start_in_cluster(launching: Launching) -> int:
     """Start a run with its supervisor in the cluster; return 0 once its tasks run, or else its exit code.
 
     Raises:
         TflaunchError: the run cannot begin; nothing of it is left in the cluster.
     """
+    options, plan = launching.options, launching.plan
+    assert plan is not None
+    flags = ["--log-dir"] if options.log_dir is not None else []
+    flags += [flag_of(name) for name in options.extras]
+    if flags:
+        raise click.UsageError(
+            f"{flags[0]} needs the supervisor on this machine, and -d has it in the cluster; leave out one of them"
+        )
+    with launch.new_directory(plan, None, launching.suffix, launching.spec) as directory:
+        exit_code = _start(plan, directory, options.quiet)
+    if exit_code == 0:
+        click.echo(directory.run)
+    return exit_code
+
+
+def _start(plan: Plan, directory: RunDirectory, is_quiet: bool) -> int:
     path, run = directory.path, directory.run
     plan = pods.for_run(plan, run)
     planned = cluster_of(plan)
@@ -49,27 +69,27 @@ def start(plan: Plan, directory: RunDirectory, say: Callable[[str], None], is_qu
     try:
         cluster = kubectl.pinned(planned)
         parts = launcher_objects.split_order(_order(plan, cluster, directory))
-        launcher_note.write_note(path, cluster)  # before, since an interrupted kubectl may have created the Job
+        cluster_runs.write_note(path, cluster)  # before, since an interrupted kubectl may have created the Job
         owner = _create_job(cluster, directory, len(parts))
-        launcher_note.write_note(path, cluster)  # a command that saw no Job has removed it
+        cluster_runs.write_note(path, cluster)  # a command that saw no Job has removed it
         cluster_objects.create_owned(plan._replace(made_hosts=made_in(cluster)), run, owner)
         _create_owned(cluster, run, parts, owner)
         job = launcher_objects.launcher_name(cluster)
         kubectl.run_kubectl(cluster, "patch", "job", job, "--type=merge", '--patch={"spec":{"parallelism":1}}')
-        return _wait_until_running(path, cluster, say, is_quiet)
+        return _wait_until_running(path, cluster, is_quiet)
     except BaseException as error:
-        _withdraw(path, say)
+        _withdraw(path)
         if isinstance(error, KubectlError):
             message = f"Kubernetes does not start the launcher: {error}; {cluster_objects.REMEDY}"
             raise TflaunchError(message, EXIT_PREFLIGHT) from None
         raise
 
 
-def _withdraw(path: Path, say: Callable[[str], None]) -> None:
-    cluster = launcher_note.read_note(path)
+def _withdraw(path: Path) -> None:
+    cluster = cluster_runs.read_note(path)
     if cluster is not None:
         cluster_runs.delete(path, cluster, say)
-        launcher_note.remove_note(path)
+        cluster_runs.remove_note(path)
 
 
 def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> bytes:
@@ -113,7 +133,7 @@ def _create_job(cluster: KubernetesPlan, directory: RunDirectory, parts: int) ->
     try:
         made = kubectl.run_for_json(cluster, "create", "--filename=-", given=json.dumps(job))
     except KubectlError:
-        launcher_note.remove_note(directory.path)  # there is nothing to withdraw
+        cluster_runs.remove_note(directory.path)  # there is nothing to withdraw
         raise
     with kubectl.readable_answer():
         return {
@@ -130,7 +150,7 @@ def _create_owned(cluster: KubernetesPlan, run: str, parts: Sequence[bytes], own
     kubectl.run_kubectl(cluster, "create", "--filename=-", given=json.dumps(things), patience=_CREATE_PATIENCE)
 
 
-def _wait_until_running(path: Path, cluster: KubernetesPlan, say: Callable[[str], None], is_quiet: bool) -> int:
+def _wait_until_running(path: Path, cluster: KubernetesPlan, is_quiet: bool) -> int:
     """Show the run's messages until its tasks run; return 0 then, or its exit code if it ends first.
 
     Raises:

@@ -4,37 +4,90 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
+from tflaunch.clusterspec.model import Spec
+from tflaunch.errors import EXIT_PREFLIGHT, Problem, TflaunchError
 from tflaunch.features.kubernetes import kubectl, pods
 from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of, made_in
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
-from tflaunch.plan.model import Plan
+from tflaunch.features.kubernetes.pod_connectors import PodConnectors
+from tflaunch.plan.host_maker import HostMaker
+from tflaunch.plan.model import Plan, is_made
 
-_KINDS = "statefulsets,services,pods"
 _DELETE_PATIENCE = 120.0  # seconds for Kubernetes to take a request
-_BETWEEN_TRIES = 2.0  # seconds
 REMEDY = 'see that `kubectl get pods` works here, and that "kubernetes" and "container" of the spec fit'
 
 
-def create(plan: Plan, run: str) -> Plan:
-    """Create the objects from which Kubernetes makes the pods of a run; return the plan with its cluster and pods.
+class PodHosts(HostMaker):
+    """Makes a pod for each task."""
 
-    Raises:
-        TflaunchError: Kubernetes cannot be reached, or refuses them.
-    """
-    return create_owned(pods.for_run(plan, run), run)
+    def find_problems(self, spec: Spec) -> list[Problem]:
+        """Return what keeps the tasks of a spec from running in pods."""
+        return list(pods.problems(spec))
+
+    def place_tasks(self, spec: Spec) -> Spec:
+        """Return the spec with a pod as the host of every task and sidecar."""
+        return pods.placed(spec)
+
+    def plan_hosts(self, spec: Spec, plan: Plan) -> Plan:
+        """Return the plan with the objects from which Kubernetes makes the pods of its processes."""
+        return pods.with_cluster(spec, plan)
+
+    def require_permissions(self, plan: Plan) -> None:
+        """Check that the user may do what a run needs.
+
+        Raises:
+            TflaunchError: a permission is missing, or Kubernetes does not answer.
+        """
+        try:
+            missing = kubectl.missing_permissions(cluster_of(plan))
+        except KubectlError as error:
+            raise TflaunchError(f"your permissions cannot be checked: {error}; {REMEDY}", EXIT_PREFLIGHT) from None
+        if missing:
+            message = f"you may not do this in the namespace: {', '.join(missing)}"
+            raise TflaunchError(f"{message}; ask its administrator for a Role with it", EXIT_PREFLIGHT)
+
+    def create_hosts(self, plan: Plan, run: str) -> Plan:
+        """Create these objects, unless another process does; return the plan with its cluster and pods.
+
+        Raises:
+            TflaunchError: Kubernetes cannot be reached, or refuses them.
+        """
+        is_ours = cluster_of(plan).objects
+        return create_owned(pods.for_run(plan, run), run) if is_ours else plan
+
+    @contextmanager
+    def deleted_after(self, plan: Plan, run: str, say: Callable[[str], None]) -> Iterator[None]:
+        """Delete these objects on exit."""
+        cluster = cluster_of(plan)
+        try:
+            yield
+        finally:
+            try:
+                delete_objects(cluster, run)
+            except (KubectlError, KeyboardInterrupt) as error:
+                words = ("delete", "statefulsets,services", f"--selector={RUN_LABEL}={run}")
+                command, why = shlex.join(cluster.command(*words)), str(error) or "interrupted"
+                say(f"warning: the pods of {run} were not deleted: {why}; `{command}` deletes them")
+
+    def connectors_for(self, plan: Plan, run: str) -> dict[str, Any]:
+        """Return the connector of each pod."""
+        hosts = [host for host in plan.hosts if is_made(host.engine)]
+        connectors = PodConnectors(cluster_of(plan), run, hosts, plan.timeouts.connect)
+        return {host.host: connectors.connector_to(host) for host in hosts}
 
 
 def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -> Plan:
     """Create the objects of a plan that `pods.for_run` has returned, and return it with its cluster pinned.
 
-    They are deleted with the object to which ``owner`` refers, if one is given. Errors are those of `create`.
+    They are deleted with the object to which ``owner`` refers, if one is given.
+
+    Raises:
+        TflaunchError: Kubernetes cannot be reached, or refuses them.
     """
     try:
         cluster = kubectl.pinned(cluster_of(plan))
@@ -59,23 +112,6 @@ def _has_fields_of_users(things: Iterable[Mapping[str, Any]]) -> bool:
     return any(not pods.OWN_FIELDS.issuperset(template) for template in templates)
 
 
-def require_permissions(cluster: KubernetesPlan) -> None:
-    """Check that the user may do what a run needs.
-
-    Raises:
-        TflaunchError: a permission is missing, or Kubernetes does not answer.
-    """
-    try:
-        missing = kubectl.missing_permissions(cluster)
-    except KubectlError as error:
-        raise TflaunchError(f"your permissions cannot be checked: {error}; {REMEDY}", EXIT_PREFLIGHT) from None
-    if missing:
-        message = (
-            f"you may not do this in the namespace: {', '.join(missing)}; ask its administrator for a Role with it"
-        )
-        raise TflaunchError(message, EXIT_PREFLIGHT)
-
-
 def _completed(thing: dict[str, Any]) -> dict[str, Any]:
     """Return an object with the program of its pods."""
     template = thing["spec"].get("template")
@@ -85,43 +121,11 @@ def _completed(thing: dict[str, Any]) -> dict[str, Any]:
     return thing
 
 
-@contextmanager
-def deleted_after(cluster: KubernetesPlan, run: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Delete the objects of a run on exit."""
-    try:
-        yield
-    finally:
-        try:
-            delete_objects(cluster, run)
-        except (KubectlError, KeyboardInterrupt) as error:
-            command = shlex.join(cluster.command("delete", "statefulsets,services", f"--selector={RUN_LABEL}={run}"))
-            why = str(error) or "interrupted"
-            say(f"warning: the pods of {run} were not deleted: {why}; `{command}` deletes them")
-
-
-def delete_pods(cluster: KubernetesPlan, run: str) -> None:
-    """Ask Kubernetes to delete the pods of a run's tasks, and to make new ones.
-
-    Raises:
-        KubectlError: Kubernetes did not take the request.
-    """
-    selector = f"--selector={RUN_LABEL}={run}"
-    kubectl.run_kubectl(cluster, "delete", "pods", selector, "--ignore-not-found", "--wait=false")
-
-
-def delete_objects(cluster: KubernetesPlan, run: str) -> None:
+def delete_objects(cluster: KubernetesPlan, run: str, kinds: str = "statefulsets,services,pods") -> None:
     """Ask Kubernetes to delete the objects of a run, which takes it a while after their tasks have ended.
 
     Raises:
         KubectlError: Kubernetes did not take the request in time.
     """
-    end = time.monotonic() + _DELETE_PATIENCE
-    selector = f"--selector={RUN_LABEL}={run}"
-    while True:
-        try:
-            kubectl.run_kubectl(cluster, "delete", _KINDS, selector, "--ignore-not-found", "--wait=false")
-            return
-        except KubectlError:
-            if time.monotonic() + _BETWEEN_TRIES >= end:
-                raise
-        time.sleep(_BETWEEN_TRIES)
+    command = ("delete", kinds, f"--selector={RUN_LABEL}={run}", "--ignore-not-found", "--wait=false")
+    kubectl.insist(lambda: kubectl.run_kubectl(cluster, *command), _DELETE_PATIENCE)

@@ -3,31 +3,58 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch import private_files, records
+from tflaunch.cli.arguments.spec import say
 from tflaunch.client.file_tree import delete_tree, is_directory
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.features.kubernetes import kubectl, launcher_note, launcher_objects
+from tflaunch.explain.wording import listed
+from tflaunch.features.kubernetes import kubectl, launcher_objects
 from tflaunch.features.kubernetes.cluster import KubernetesPlan, made_in
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
+from tflaunch.features.kubernetes.pods import label
 from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archive
-from tflaunch.store.run_dir import JOURNAL_NAME
-from tflaunch_worker import linux
+from tflaunch.private_files import user_name
+from tflaunch.store import run_names
+from tflaunch.store.run_dir import JOURNAL_NAME, runs_directory
+from tflaunch_worker import linux, wire
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
+
+NOTE_NAME = "launcher.json"
+"""The file in a run directory that says in which cluster the run has its supervisor."""
 
 _LONGEST_SAID = 600  # characters
 _ENDED_THERE = b"command terminated with exit code"  # from kubectl, for every exit code but 0
 _COPIED_IN_VAIN = ("code", "code.json")
+
+
+def write_note(directory: Path, cluster: KubernetesPlan) -> None:
+    """Record in which cluster the run of a directory has its supervisor."""
+    private_files.write_text(directory / NOTE_NAME, launcher_objects.note_of(cluster))
+
+
+def read_note(directory: Path) -> KubernetesPlan | None:
+    """Return the cluster in which a run has its supervisor and files; None if they are here."""
+    try:
+        return KubernetesPlan(**wire.parse((directory / NOTE_NAME).read_bytes()))
+    except (OSError, TypeError, ValueError):
+        return None
+
+
+def remove_note(directory: Path) -> None:
+    """Record that all files of a run are in its directory."""
+    (directory / NOTE_NAME).unlink(missing_ok=True)
 
 
 class Whereabouts(Enum):
@@ -173,7 +200,7 @@ def bring_home(directory: Path, cluster: KubernetesPlan, state: LauncherState, s
     if state.where is Whereabouts.OVER and not state.said:
         raise _not_kept(directory, cluster, state, code)
     delete(directory, cluster, say)
-    launcher_note.remove_note(directory)
+    remove_note(directory)
     if problem or state.where is Whereabouts.OVER:
         raise TflaunchError(f"run {directory.name} did not begin: {state.said}", code or EXIT_INTERNAL)
     if state.said:
@@ -212,15 +239,12 @@ def _fetch(directory: Path, cluster: KubernetesPlan, pod: str) -> str:
     try:
         unpack_archive(process.stdout, directory)
         _move_home(directory, cluster)
-    except ArchiveError as error:
+    except (ArchiveError, OSError, ValueError, LookupError) as error:
         process.kill()
         # no limit: the user waits for it, and can press Ctrl-C
-        return process.communicate()[1].decode("utf-8", "replace").strip() or str(error)
-    except (OSError, ValueError, LookupError) as error:
-        process.kill()
-        return str(error)
-    finally:
-        process.communicate()  # no limit: the user waits for it, and can press Ctrl-C
+        said = process.communicate()[1].decode("utf-8", "replace").strip()
+        return (isinstance(error, ArchiveError) and said) or str(error)
+    process.communicate()  # no limit: the user waits for it, and can press Ctrl-C
     for name in _COPIED_IN_VAIN:
         _remove(directory / name)
     return ""
@@ -244,3 +268,66 @@ def _remove(path: Path) -> None:
         delete_tree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def find_runs(settings: Sequence[str]) -> list[Path]:
+    """Return the directories of this user's runs in a namespace; those that were not here have a note only.
+
+    Args:
+        settings: of a spec, which say where.
+
+    Raises:
+        TflaunchError: Kubernetes does not tell them.
+    """
+    given = {name: value for name, _, value in (setting.partition("=") for setting in settings)}
+    where = KubernetesPlan("", "", 0.0, given.get("kubernetes.context"), given.get("kubernetes.namespace"))
+    try:
+        where = kubectl.pinned(where)
+        there = kubectl.run_for_json(where, "get", "jobs,pods", "--selector=app.kubernetes.io/managed-by=tflaunch")
+        with kubectl.readable_answer():
+            jobs = [item for item in there["items"] if item["kind"] == "Job" and not _ends(item)]
+            user = label(user_name(os.geteuid()))
+            found = [_run_of(job, where) for job in jobs if _labels(job).get(launcher_objects.USER_LABEL) == user]
+            ending = _by_run(item for item in there["items"] if item["kind"] == "Pod" and _ends(item))
+    except KubectlError as error:
+        raise TflaunchError(f"Kubernetes does not tell your runs: {error}", EXIT_INTERNAL) from None
+    paths = [_here(run, cluster) for run, cluster in found if run_names.is_run_name(run)]
+    for run, names in ending.items():
+        if run_names.is_run_name(run) and (runs_directory() / Path(run).name).exists():
+            say(f"pods of {run} still end: {listed(names)}")
+    return paths
+
+
+def _labels(item: Mapping[str, Any]) -> Mapping[str, str]:
+    labels: Mapping[str, str] = item["metadata"].get("labels") or {}
+    return labels
+
+
+def _ends(item: Mapping[str, Any]) -> bool:
+    return "deletionTimestamp" in item["metadata"]
+
+
+def _by_run(pods: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the names of pods by their runs."""
+    found: dict[str, list[str]] = {}
+    for pod in pods:
+        found.setdefault(_labels(pod).get(kubectl.RUN_LABEL, ""), []).append(pod["metadata"]["name"])
+    return found
+
+
+def _run_of(job: Mapping[str, Any], where: KubernetesPlan) -> tuple[str, KubernetesPlan]:
+    about = job["metadata"]
+    try:
+        cluster = KubernetesPlan(**wire.parse(about["annotations"][launcher_objects.NOTE_MARK].encode()))
+    except ValueError as error:
+        raise KubectlError(f"the note of Job {about['name']} cannot be read: {error}") from None
+    cluster = cluster._replace(context=where.context, config=where.config, namespace=where.namespace)
+    return str(about["labels"][launcher_objects.LAUNCHER_LABEL]), cluster
+
+
+def _here(run: str, cluster: KubernetesPlan) -> Path:
+    path = runs_directory() / Path(run).name
+    if not path.exists():
+        private_files.make_directories(path)
+        write_note(path, cluster)
+    return path

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from tflaunch.features.kubernetes.cluster import POD_CONTAINER, KubernetesPlan
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words, exit_words
 
+_Answer = TypeVar("_Answer")
+
 RUN_LABEL = "tflaunch/run"
 """The label with the name of the run to which an object of Kubernetes belongs."""
 
 _PATIENCE = 30.0  # seconds
+_BETWEEN_TRIES = 1.0
 _AT_A_TIME = 4  # questions about permissions
 _LONGEST = 600  # characters of an error
 _ADVICE = "; if you choose to ignore these errors"
@@ -31,6 +35,22 @@ _PREFIXES = ("error: ", "Error from server ")
 
 class KubectlError(Exception):
     """Raised when a kubectl command fails; the message is one sentence."""
+
+
+def insist(ask: Callable[[], _Answer], patience: float) -> _Answer:
+    """Return what ``ask`` returns; ask again while Kubernetes does not answer, for so many seconds.
+
+    Raises:
+        KubectlError: it did not answer in time.
+    """
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return ask()
+        except KubectlError:
+            if time.monotonic() + _BETWEEN_TRIES >= end:
+                raise
+        time.sleep(_BETWEEN_TRIES)
 
 
 def exec_command(cluster: KubernetesPlan, pod: str) -> list[str]:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tflaunch.features.kubernetes import launcher_note
 from tflaunch.features.kubernetes.cluster import POD_CONTAINER, KubernetesPlan
 from tflaunch.features.kubernetes.pods import label
 
@@ -48,6 +47,11 @@ _VERBS_OF_LISTS = ["list", "watch"]  # these cannot be restricted to names
 def launcher_name(cluster: KubernetesPlan) -> str:
     """Return the name of the Job of a supervisor, and of its account, Role and RoleBinding."""
     return f"{cluster.name}-launcher"
+
+
+def note_of(cluster: KubernetesPlan) -> str:
+    """Return what is recorded of a cluster, to find the run again."""
+    return json.dumps(cluster._replace(objects="")._asdict())
 
 
 def split_order(order: bytes) -> list[bytes]:
@@ -112,7 +116,7 @@ def job(cluster: KubernetesPlan, run: str, parts: int, user: str) -> dict[str, A
     spec = {"parallelism": 0, "backoffLimit": _MOST_FAILURES, "template": template}
     about = _about(cluster, run, name)
     about["labels"][USER_LABEL] = label(user)
-    about["annotations"] = {NOTE_MARK: launcher_note.as_text(cluster._replace(context=None, config=None))}
+    about["annotations"] = {NOTE_MARK: note_of(cluster._replace(context=None, config=None))}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
 
 
@@ -128,36 +132,23 @@ def owned(
         owner: the reference to the Job.
         pods: the names of the tasks' pods.
     """
-    own = launcher_name(cluster)
+    own, rbac = launcher_name(cluster), "rbac.authorization.k8s.io"
 
-    def about(name: str) -> dict[str, Any]:
-        return {**_about(cluster, run, name), "ownerReferences": [dict(owner)]}
+    def made(kind: str, name: str = own, api: str = "v1", **fields: Any) -> dict[str, Any]:
+        about = {**_about(cluster, run, name), "ownerReferences": [dict(owner)]}
+        return {"apiVersion": api, "kind": kind, "metadata": about, **fields}
 
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": about(own)}
-    api = "rbac.authorization.k8s.io"
-    role = {
-        "apiVersion": f"{api}/v1",
-        "kind": "Role",
-        "metadata": about(own),
-        "rules": _rules(cluster, list(pods)),
-    }
-    binding = {
-        "apiVersion": f"{api}/v1",
-        "kind": "RoleBinding",
-        "metadata": about(own),
-        "roleRef": {"apiGroup": api, "kind": "Role", "name": own},
-        "subjects": [{"kind": "ServiceAccount", "name": own}],
-    }
-    secrets = [
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": about(_part_name(cluster, number)),
-            "data": {"part": base64.b64encode(part).decode()},
-        }
-        for number, part in enumerate(parts)
+    role = {"apiGroup": rbac, "kind": "Role", "name": own}
+    subject = {"kind": "ServiceAccount", "name": own}
+    return [
+        made("ServiceAccount"),
+        made("Role", api=f"{rbac}/v1", rules=_rules(cluster, list(pods))),
+        made("RoleBinding", api=f"{rbac}/v1", roleRef=role, subjects=[subject]),
+        *(
+            made("Secret", _part_name(cluster, number), data={"part": base64.b64encode(part).decode()})
+            for number, part in enumerate(parts)
+        ),
     ]
-    return [account, role, binding, *secrets]
 
 
 def _part_name(cluster: KubernetesPlan, number: int) -> str:

@@ -1,4 +1,4 @@
-"""Supervise a run from a pod: the first process of the launcher's pod, and the supervisor that it starts.
+"""`launcher`: supervise a run from a pod, as its first process, which starts the supervisor.
 
 The pod may be deleted at any time, and Kubernetes makes another. If the run directory is on a volume, that must not end
 the run: on TERM the first process kills the supervisor; its tasks live on for their lease, and the next pod resumes the
@@ -14,28 +14,32 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn
+
+import click
 
 from tflaunch import __version__, interrupts, private_files
+from tflaunch.cli.arguments.spec import say
+from tflaunch.client import follow
+from tflaunch.client.observer import Observer
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_objects
 from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.kubectl import KubectlError
-from tflaunch.features.kubernetes.run_archive import unpack_archive
+from tflaunch.features.kubernetes.run_archive import unpack_archive, write_archive
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store import journal, run_lock
-from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory, home
+from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory, runs_directory
 from tflaunch_worker import signals, wire
 from tflaunch_worker.feature import describe_error
 
-_Answer = TypeVar("_Answer")
+_BETWEEN_LOOKS = 0.2  # seconds
 _API_PATIENCE = 120.0  # seconds for Kubernetes to answer
 _BETWEEN_TRIES = 1.0
 _MOST_STARTS = 3  # of supervisors that end soon, one after the other
@@ -55,22 +59,43 @@ class _Order(NamedTuple):
     files: bytes
 
 
-def supervise_in_pod(run: str, cluster: KubernetesPlan, say: Callable[[str], None]) -> int:
-    """Begin or continue a run as the first process of a pod, and return the exit code of the pod.
+@click.group(hidden=True)
+def launcher() -> None:
+    """Do the parts of a run whose supervisor is in a Kubernetes cluster: for programs, not for people."""
 
-    Args:
-        run: the run's name.
-        cluster: the one of this pod.
-        say: shows a message.
-    """
+
+@launcher.command()
+@click.argument("run")
+@click.argument("name")
+@click.argument("namespace")
+def supervise(run: str, name: str, namespace: str) -> int:
+    """Supervise RUN, whose Service is NAME, as the first process of a pod."""
     for number in (signal.SIGINT, *signals.ENDING):  # an image may have chosen another one (STOPSIGNAL)
         signal.signal(number, _end_pod)
-    launcher = _Launcher(run, cluster, say)
+    first = _Launcher(run, KubernetesPlan(name, "", 0.0, namespace=namespace or None))
     try:
-        return launcher.serve()
+        return first.serve()
     except _PodEndsError:
-        launcher.leave()
+        first.leave()
         return 128 + signal.SIGTERM
+
+
+@launcher.command("await-start")
+@click.argument("run")
+@click.option("--quiet", is_flag=True)
+def await_start(run: str, quiet: bool) -> int:
+    """Show the messages of RUN until its tasks run; exit with 0 then, or with the exit code of the run."""
+    path = runs_directory() / run
+    while not (path / JOURNAL_NAME).exists() or journal.first_record(path) is None:
+        time.sleep(_BETWEEN_LOOKS)  # the pod, and this with it, ends if the run cannot begin
+    return follow.until_running(Observer(path), say, quiet) or 0
+
+
+@launcher.command()
+@click.argument("run")
+def send(run: str) -> None:
+    """Write the directory of RUN, which has ended, as an archive."""
+    write_archive(runs_directory() / run, sys.stdout.buffer)
 
 
 def _end_pod(number: int, frame: FrameType | None) -> NoReturn:
@@ -82,17 +107,16 @@ def _end_pod(number: int, frame: FrameType | None) -> NoReturn:
 class _Launcher:
     """The first process of the pod."""
 
-    def __init__(self, run: str, cluster: KubernetesPlan, say: Callable[[str], None]) -> None:
+    def __init__(self, run: str, cluster: KubernetesPlan) -> None:
         self._run = run
         self._cluster = cluster
-        self._say = say
-        self._path = home() / "runs" / run
+        self._path = runs_directory() / run
         self._supervisor = 0
 
     def serve(self) -> int:
         """Supervise the run until it has ended, keep its directory for a while, and return its exit code."""
         if shutil.which("kubectl") is None:
-            self._say("the launcher's image has no kubectl; name an image that has it as kubernetes.launcher_image")
+            say("the launcher's image has no kubectl; name an image that has it as kubernetes.launcher_image")
             return EXIT_PREFLIGHT
         try:
             order = _read_order(Path(os.environ[launcher_objects.ORDER_VARIABLE]))
@@ -108,6 +132,9 @@ class _Launcher:
         except TflaunchError as error:
             self._finish(error.exit_code, str(error))
             return error.exit_code
+        except KubectlError as error:
+            self._finish(EXIT_INTERNAL, f"Kubernetes does not answer the launcher: {error}")
+            return EXIT_INTERNAL
         self._keep_directory(since + cluster_of(order.plan).keep)
         return code
 
@@ -126,24 +153,24 @@ class _Launcher:
             with kubectl.readable_answer():
                 return dict(found["metadata"].get("annotations") or {})
 
-        return _insist(ask)
+        return kubectl.insist(ask, _API_PATIENCE)
 
     def _mark(self, **patch: object) -> None:
         job = launcher_objects.launcher_name(self._cluster)
         words = ("patch", "job", job, "--type=merge", f"--patch={json.dumps(patch)}")
-        _insist(lambda: kubectl.run_kubectl(self._cluster, *words))
+        kubectl.insist(lambda: kubectl.run_kubectl(self._cluster, *words), _API_PATIENCE)
 
     def _prepare(self, order: _Order, *, is_begun: bool) -> None:
         """Make the run directory, unless it is there already."""
         if (self._path / JOURNAL_NAME).exists():
             return
         if is_begun:
-            self._say(
+            say(
                 f"the pod that supervised {self._run} is gone, and the run directory with it (kubernetes.run_volume"
                 " would keep it): the job begins again, from its checkpoints"
             )
             # A pod that is being deleted is not used any more, so no task of before can be beside its next attempt.
-            _insist(lambda: cluster_objects.delete_pods(self._cluster, self._run))
+            cluster_objects.delete_objects(self._cluster, self._run, "pods")
         try:
             unpack_archive(io.BytesIO(order.files), self._path)
         except OSError as error:
@@ -160,7 +187,7 @@ class _Launcher:
         starts, last_words = 0, ""
         while starts < _MOST_STARTS and (ended := _end_of(self._path)) is None:
             if last_words:
-                self._say(f"the supervisor has ended unexpectedly ({last_words}); another takes over")
+                say(f"the supervisor has ended unexpectedly ({last_words}); another takes over")
                 time.sleep(_BETWEEN_TRIES)
             begun = time.monotonic()
             code, last_words = self._supervise(plan)
@@ -185,7 +212,7 @@ class _Launcher:
         if self._supervisor == 0:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             interrupts.interrupt_at_end()
-            _be_supervisor(self._path, plan, self._say, writer)
+            _be_supervisor(self._path, plan, writer)
         os.close(writer)
         while True:  # also reap what commands that were run in this container have left
             pid, status = os.wait()  # no limit: the pod lives as long as its supervisor
@@ -200,11 +227,11 @@ class _Launcher:
     def _finish(self, code: int, said: str) -> float:
         """Delete what the run has in the cluster, record its end in the Job, and return the time."""
         if said:
-            self._say(said)
+            say(said)
         try:
             cluster_objects.delete_objects(self._cluster, self._run)
         except KubectlError as error:
-            self._say(f"warning: the pods of {self._run} were not deleted: {error}")
+            say(f"warning: the pods of {self._run} were not deleted: {error}")
         now = time.time()
         annotations = {
             launcher_objects.EXIT_CODE_MARK: str(code),
@@ -215,8 +242,8 @@ class _Launcher:
         spec = {"spec": {"backoffLimit": 0}} if code else {}
         try:
             self._mark(metadata={"annotations": annotations}, **spec)
-        except TflaunchError as error:
-            self._say(f"warning: Job {launcher_objects.launcher_name(self._cluster)} does not show the end: {error}")
+        except KubectlError as error:
+            say(f"warning: Job {launcher_objects.launcher_name(self._cluster)} does not show the end: {error}")
         return now
 
     def _keep_directory(self, until: float) -> None:
@@ -230,7 +257,7 @@ class _Launcher:
             time.sleep(_BETWEEN_TRIES)
 
 
-def _be_supervisor(path: Path, plan: Plan, say: Callable[[str], None], last_words: int) -> NoReturn:
+def _be_supervisor(path: Path, plan: Plan, last_words: int) -> NoReturn:
     """Supervise the run in this process, and end it; what ends it unexpectedly is written to ``last_words``."""
     code = EXIT_INTERNAL
     try:
@@ -251,22 +278,6 @@ def _be_supervisor(path: Path, plan: Plan, say: Callable[[str], None], last_word
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _insist(ask: Callable[[], _Answer]) -> _Answer:
-    """Return what Kubernetes answers, asking again while it does not.
-
-    Raises:
-        TflaunchError: it did not answer in time.
-    """
-    end = time.monotonic() + _API_PATIENCE
-    while True:
-        try:
-            return ask()
-        except KubectlError as error:
-            if time.monotonic() >= end:
-                raise TflaunchError(f"Kubernetes does not answer the launcher: {error}", EXIT_INTERNAL) from None
-        time.sleep(_BETWEEN_TRIES)
 
 
 def _read_order(directory: Path) -> _Order:

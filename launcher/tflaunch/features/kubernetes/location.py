@@ -9,7 +9,7 @@ from typing import Any
 
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, SupervisedElsewhereError, TflaunchError
-from tflaunch.features.kubernetes import cluster_runs, launcher_note
+from tflaunch.features.kubernetes import cluster_runs
 from tflaunch.features.kubernetes.cluster import KubernetesPlan
 from tflaunch.features.kubernetes.cluster_runs import Executed, LauncherState, Whereabouts
 from tflaunch.features.kubernetes.kubectl import KubectlError
@@ -27,7 +27,7 @@ _SETTLE = 15.0  # seconds between the end of a run and that of its Job
 
 def find_kubernetes_run(directory: Path) -> RunLocation | None:
     """Return the location of a run whose supervisor is in a cluster; None if it has come home."""
-    cluster = launcher_note.read_note(directory)
+    cluster = cluster_runs.read_note(directory)
     return None if cluster is None else KubernetesRun(directory, cluster)
 
 
@@ -151,11 +151,11 @@ class _Command:
     def _withdraw(self, done: str) -> int:
         """Delete what a run whose supervisor does not run has in the cluster: Kubernetes sends TERM to its tasks."""
         cluster_runs.delete(self._directory, self._cluster, self._say)
-        launcher_note.remove_note(self._directory)
+        cluster_runs.remove_note(self._directory)
         self._say(done)
         return 0
 
     def _deleted(self) -> TflaunchError:
-        launcher_note.remove_note(self._directory)
+        cluster_runs.remove_note(self._directory)
         message = f"the Job of run {self._directory.name} was deleted, and with it all that the run had in the cluster"
         return TflaunchError(message, EXIT_INTERNAL)
