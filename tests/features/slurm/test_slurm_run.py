@@ -17,7 +17,7 @@ from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.client.runs import NoSupervisorError
 from tflaunch.client.status import current_status
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.features.slurm import batch, commands
+from tflaunch.features.slurm import batch, commands, job_ends
 from tflaunch.features.slurm.commands import SlurmError, SlurmJob
 from tflaunch.features.slurm.location import SlurmRun
 from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory
@@ -116,9 +116,10 @@ def test_why_slurm_has_sent_term(
     at = time.strftime("%Y-%m-%dT%H:%M:%S")  # clock: the job's output is judged by its age
     said = "" if due is None else f"slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT {at}{due} ***\n"
     (submit(path) / SUPERVISOR_LOG).write_text(said)
+    (path / batch.SCRIPT_NAME).write_text("#SBATCH --signal=B:TERM@15\n")
     job = SlurmJob(state, "None", "n1", 0, 0, "1:00", left)
     monkeypatch.setattr(commands, "find_job", lambda *_, **__: job)
-    assert batch.explain_term(path, 75.0) == why
+    assert job_ends.explain_term(path) == why
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_a_preempted_job_is_over_unless_it_is_queued_again(
 ) -> None:
     shown = {"job": job, "partition": {"PreemptMode": mode}}
     monkeypatch.setattr(commands, "show", lambda kind, _: shown[kind])
-    assert bool(batch.explain_preemption(submit(path))) is is_over
+    assert bool(job_ends.explain_preemption(submit(path))) is is_over
 
 
 def test_a_job_that_waits_is_cancelled_instead_of_stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ FEATURE = Feature(
         "slurm": Engine(
             "as a Slurm job",
             submit="tflaunch.features.slurm.submission:submit_spec",
-            runs="tflaunch.features.slurm.found_runs:find_runs",
+            runs="tflaunch.features.slurm.batch:find_runs",
             check="tflaunch.features.slurm.submission:check_spec",
         )
     },
@@ -27,9 +27,7 @@ FEATURE = Feature(
     },
     problems="tflaunch.features.slurm.allocation:find_warnings",
     locations=(Location(("slurm.json",), "tflaunch.features.slurm.location:find_slurm_run"),),
-    watchers=(
-        Watching("tflaunch.features.slurm.grace_time:GraceTime", lambda run: run.config.explain_term is not None),
-    ),
+    watchers=(Watching("tflaunch.features.slurm.job_ends:GraceTime", lambda run: run.config.explain_term is not None),),
     discover={"slurm": "tflaunch.features.slurm.discovery:Slurm"},
     verbs={"supervise": Verb("tflaunch.features.slurm.supervise:supervise")},
 )

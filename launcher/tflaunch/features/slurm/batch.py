@@ -5,36 +5,25 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tflaunch import private_files
+from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
 from tflaunch.features.slurm import commands
-from tflaunch.features.slurm.commands import SlurmError, SlurmJob
-from tflaunch.store.run_dir import SUPERVISOR_LOG
+from tflaunch.features.slurm.commands import NoSlurmError, SlurmError, SlurmJob
+from tflaunch.store.run_dir import runs_directory
 from tflaunch_worker import wire
 
 _JOB_NAME = "slurm.json"
 _LIFE_NAME = "life"
+ORDER_NAME, SCRIPT_NAME = "order.json", "job.sh"
+"""How to begin the run, and what sbatch got."""
+MARK = "tflaunch:"
+"""What precedes the directory of a run in the comment of its job."""
 EARLIER = "earlier-"
 """Prefix of the subdirectories of a run directory with files of the job's earlier executions."""
 _JOB = r"[0-9]{1,18}(?:_[0-9]{1,18})?(?:\+[0-9]{1,6})?"  # includes jobs of an array or a heterogeneous job
-_SOON = 2.0  # seconds, in which the tasks could save already
-_HEARD_EVERYWHERE = 0.5  # seconds
-_JUST_NOW = 60.0  # seconds
-_MOST_SAID = 16 * 1024
-_CANCELLED = r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT (\S+)(?: DUE TO ([^*\n]{1,200}?))? \*\*\*"
-_NEAR_LIMIT = "NEAR TIME LIMIT"
-_NEVER = "None"
-_CANCELS = "CANCEL"
-_WHY = {
-    "": "the job was cancelled with scancel",
-    "TIME LIMIT": "the time limit{limit} is reached (slurm.time)",
-    _NEAR_LIMIT: "the time limit{limit} will soon be reached (slurm.time)",
-    "PREEMPTION": "the job was preempted by another one",
-    "JOB REQUEUE": "the job was put back into the queue",
-    "NODE FAILURE": "a node of the job has failed",
-}
 FILES = (_JOB_NAME, _LIFE_NAME)
 """The files in a run directory that all executions of the job share."""
 
@@ -87,42 +76,31 @@ def current_job(directory: Path) -> SlurmJob | None:
     return None
 
 
-def explain_term(directory: Path, lead: float) -> str:
-    """Return why Slurm has sent TERM to the job of a run, "" if Slurm does not say so soon.
-
-    Its daemon writes the reason into the job's output just before it sends the signal; `scontrol` tells only later.
-    A signal that the job has asked for with ``--signal`` looks there as one of scancel, but the job then goes on.
+def find_runs(settings: Sequence[str]) -> list[Path]:
+    """Return the directories of this user's runs that Slurm has; one with another TFLAUNCH_HOME is linked to.
 
     Args:
-        directory: the run's.
-        lead: how long before the time limit the job has asked for TERM, in seconds.
+        settings: unused: there is one Slurm.
+
+    Raises:
+        TflaunchError: Slurm does not tell them, or this machine has none.
     """
     try:
-        job = commands.find_job(job_of(directory) or "", patience=_SOON)
-        output = (directory / SUPERVISOR_LOG).read_bytes()[-_MOST_SAID:].decode("utf-8", "replace")
-    except (SlurmError, OSError):
-        return ""
-    said = [reason for at, reason in re.findall(_CANCELLED, output) if commands.seconds_until(at) > -_JUST_NOW]
-    is_near = job is not None and job.is_running and job.seconds_left <= lead
-    reason = _NEAR_LIMIT if is_near else said[-1] if said else None
-    if said and not is_near:  # the agents get it, too: tasks that hear it from Slurm must not hear it from us before
-        time.sleep(_HEARD_EVERYWHERE)
-    limit = "" if job is None else f" of {job.time_limit}"
-    return "" if reason is None else _WHY.get(reason, f"Slurm ends the job: {reason.lower()}").format(limit=limit)
+        comments = commands.run_command("squeue", f"--user={os.getuid()}", "--noheader", "--format=%k")
+    except NoSlurmError as error:
+        raise TflaunchError(f"{error}; run this on a login node of a Slurm cluster", EXIT_PREFLIGHT) from None
+    except SlurmError as error:
+        raise TflaunchError(f"Slurm does not tell your jobs: {error}", EXIT_INTERNAL) from None
+    paths = dict.fromkeys(Path(path) for path in re.findall(rf"{MARK}(/.+?)\s*$", comments, re.MULTILINE))
+    return [_here(path) for path in paths if job_of(path) is not None]
 
 
-def explain_preemption(directory: Path) -> str:
-    """Return that the job of a run is preempted for good, "" if it is not, or may come back into the queue."""
-    try:
-        job = commands.show("job", job_of(directory) or "")
-        if job.get("PreemptTime", _NEVER) == _NEVER:
-            return ""
-        comes_back = job.get("Requeue") != "0" and (
-            commands.show("partition", job.get("Partition", "")).get("PreemptMode") != _CANCELS
-        )
-    except SlurmError:
-        return ""
-    return "" if comes_back else _WHY["PREEMPTION"]
+def _here(directory: Path) -> Path:
+    path = runs_directory() / directory.name
+    if not os.path.lexists(path):
+        private_files.make_directories(path.parent)
+        path.symlink_to(directory)
+    return path
 
 
 def _read(directory: Path) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -14,30 +13,26 @@ from tflaunch import private_files
 from tflaunch.cli.arguments.launch import Launching, LaunchOptions, check_extras
 from tflaunch.client.secret_values import read_secrets
 from tflaunch.clusterspec.model import Spec
-from tflaunch.clusterspec.spec_file import SpecFile, read_spec_file
+from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import prepare, resolve
-from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
+from tflaunch.errors import EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import Ending
-from tflaunch.features.slurm import batch, commands, found_runs, job_parts, limits
+from tflaunch.features.slurm import batch, commands, job_parts, limits
 from tflaunch.features.slurm.commands import BadOptionError, NoSlurmError, SlurmError
 from tflaunch.own_process import own_command
 from tflaunch.plan import lint, placeholders, placement
 from tflaunch.plan.model import Plan
 from tflaunch.plan.placement import with_gpus
 from tflaunch.runtime.submitting import SpecOrder, Submitted
-from tflaunch.store import log_writer, run_lock
-from tflaunch.store.run_dir import FUNCTION_NAME, SUPERVISOR_LOG, RunDirectory, home, open_run
-from tflaunch_worker import file_trees, function
+from tflaunch.store import log_writer
+from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory, home
+from tflaunch_worker import file_trees
 
 ENGINE = "slurm"
 """The engine that finds the nodes of a job."""
 
-_MOST_EARLY = 60.0  # seconds by which the signal of sbatch may come before the time that it names
-_LEAD_OF_TERM = r"--signal=\S*?TERM@(\d+)"
 _GPUS_OF_NODE = re.compile(r"hosts\.node-\d+\.gpus")
-_ORDER_NAME = "order.json"
-_SCRIPT_NAME = "job.sh"
 _SCRIPT = """\
 #!/bin/bash
 {options}
@@ -72,7 +67,8 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
         directory.keep_spec(order.suffix, file.text.encode())
         if write_function is not None:
             write_function(directory.function)
-        marked = found_runs.marked(spec, directory.path)
+        comment = f"{spec.slurm.get('comment', '')} {batch.MARK}{directory.path}".strip()
+        marked = spec.model_copy(update={"slurm": {**spec.slurm, "comment": comment}})
         job = _submit(directory, order, job_parts.wanted(plan, marked, ending))
     except TflaunchError:
         file_trees.remove_tree(str(directory.path))  # the run never existed
@@ -134,32 +130,9 @@ def _in_words_of_job(spec: Spec, problems: Sequence[Problem]) -> list[Problem]:
     return list(dict.fromkeys(said))
 
 
-def plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
-    """Return the plan of a submitted run on the nodes that Slurm has given to this job.
-
-    Raises:
-        SpecError: the spec does not fit these nodes.
-    """
-    path, base = directory.path / f"spec{order.suffix}", Path(order.directory)
-    file = read_spec_file(path)._replace(directory=base)
-    spec = _load(file, order)
-    is_whole = len(slurm.parts_of(spec)) == 1
-
-    def on_nodes(number: int, part: Spec) -> Spec:
-        return resolve.with_hosts(str(path), part, base, on=ENGINE if is_whole else f"{ENGINE}:{number}")
-
-    spec = job_parts.placed(spec, on_nodes)
-    spec = slurm.with_gpus_of_nodes(with_gpus(spec))
-    warnings = prepare.check_spec(str(path), base, spec)
-    plan = prepare.make_plan(base, spec)._replace(preflight=order.preflight).warned(warnings)
-    if not directory.function.exists():
-        return plan
-    return plan.with_function(directory.function, json.loads((directory.function / function.SEARCHED).read_text()))
-
-
 def _on_assumed_nodes(file: SpecFile, order: SpecOrder) -> Spec:
     """Return the spec with placeholder nodes, since the real ones are not known yet."""
-    spec = _load(file, order)
+    spec = load_spec(file, order)
     if spec.pool not in (None, ENGINE):
         message = f"is {spec.pool!r}, and --on slurm takes the nodes that Slurm gives"
         raise SpecError(file.source, [Problem("error", "hosts.discover", message, "remove one of them")])
@@ -174,7 +147,8 @@ def _on_assumed_nodes(file: SpecFile, order: SpecOrder) -> Spec:
     return job_parts.placed(spec, on_nodes)
 
 
-def _load(file: SpecFile, order: SpecOrder) -> Spec:
+def load_spec(file: SpecFile, order: SpecOrder) -> Spec:
+    """Return a spec with the changes of its order."""
     return prepare.load_spec(file, order.settings, order.name, order.command)
 
 
@@ -189,12 +163,12 @@ def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[s
     Raises:
         TflaunchError: sbatch does not know an option (exit code 2), or the job cannot be submitted (3).
     """
-    private_files.write_text(directory.path / _ORDER_NAME, json.dumps(order._asdict()))
+    private_files.write_text(directory.path / batch.ORDER_NAME, json.dumps(order._asdict()))
     first, *others = parts
     ours = {"output": str(directory.path / SUPERVISOR_LOG).replace("%", "%%"), "open-mode": "append"}
     command = own_command("supervise", str(directory.path))
     text = _script([{**ours, **first}, *others], command)
-    private_files.write_text(directory.path / _SCRIPT_NAME, text)
+    private_files.write_text(directory.path / batch.SCRIPT_NAME, text)
     try:
         job = commands.submit_script(text)
     except SlurmError as error:
@@ -214,53 +188,3 @@ def _refused(error: SlurmError) -> TflaunchError:
         return TflaunchError(message, EXIT_PREFLIGHT)
     message = f'Slurm does not take the job: {error}; correct the options of sbatch on the command line or in "slurm"'
     return TflaunchError(message, EXIT_USAGE if isinstance(error, BadOptionError) else EXIT_PREFLIGHT)
-
-
-def take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
-    """Return the order in a run's directory, and the directory, prepared for the run to begin.
-
-    Files of an earlier execution of the job, before Slurm requeued it, are moved to ``earlier-N``.
-
-    Raises:
-        TflaunchError: there is no order, or another user could have written it.
-    """
-    open_run(path)
-    try:
-        order = SpecOrder(**json.loads((path / _ORDER_NAME).read_text()))
-    except (OSError, TypeError, ValueError) as error:
-        raise TflaunchError(f"{path} has no order for a run: {error}", EXIT_INTERNAL) from None
-    if job := os.environ.get("SLURM_JOB_ID"):
-        batch.note_job(path, job)  # the run may have ended and been resubmitted by hand
-    restarts = restart_count()
-    if restarts:
-        _move_aside(path, f"{batch.EARLIER}{restarts}", f"spec{order.suffix}")
-    logs = path / "logs"
-    if order.log_dir is not None:
-        logs = Path(order.log_dir) / (f"restart-{restarts}" if restarts else "")
-    private_files.make_directories(logs)
-    if logs.parent != path and not (path / "logs").is_symlink():
-        (path / "logs").symlink_to(logs)
-    return order, RunDirectory.existing(path, logs)
-
-
-def explain_term(directory: Path) -> str:
-    """Return why Slurm has sent TERM to the job of a run, "" if Slurm does not say so soon."""
-    try:
-        leads = re.findall(_LEAD_OF_TERM, (directory / _SCRIPT_NAME).read_text("utf-8", "replace"))
-    except OSError:
-        leads = []
-    return batch.explain_term(directory, float(leads[-1] if leads else 0) + _MOST_EARLY)
-
-
-def restart_count() -> int:
-    """Return how many times Slurm has restarted this job."""
-    return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-
-
-def _move_aside(path: Path, name: str, spec: str) -> None:
-    kept = {_ORDER_NAME, _SCRIPT_NAME, FUNCTION_NAME, SUPERVISOR_LOG, spec, *batch.FILES, run_lock.LOCK_NAME}
-    earlier = path / name
-    earlier.mkdir(mode=0o700, exist_ok=True)
-    for entry in list(path.iterdir()):
-        if entry.name not in kept and not entry.name.startswith(batch.EARLIER):
-            entry.rename(earlier / entry.name)

@@ -3,38 +3,146 @@
 from __future__ import annotations
 
 import functools
+import json
+import os
+import signal
 from pathlib import Path
 
 import click
 
+from tflaunch import descriptors, private_files
 from tflaunch.cli.arguments.spec import say
+from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.spec_file import read_spec_file
+from tflaunch.core.job_state import Cause
+from tflaunch.discovery import prepare, resolve
+from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
+from tflaunch.features.render import slurm
+from tflaunch.features.slurm import batch, commands, job_ends, job_parts, submission
+from tflaunch.features.slurm.commands import SlurmError
+from tflaunch.plan.model import Plan
+from tflaunch.plan.placement import with_gpus
+from tflaunch.runtime import daemon, launch
+from tflaunch.runtime.run_config import RunConfig
+from tflaunch.runtime.submitting import SpecOrder
+from tflaunch.store import journal, log_writer, run_lock
+from tflaunch.store.run_dir import FUNCTION_NAME, SUPERVISOR_LOG, RunDirectory, open_run
+from tflaunch_worker import function
+
+_NONE = "(null)"
 
 
 @click.command(hidden=True)
 @click.argument("directory", type=click.Path(path_type=Path))
 def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
-    from tflaunch import descriptors
-    from tflaunch.errors import EXIT_PREFLIGHT
-    from tflaunch.features.slurm import batch, lost_nodes
-    from tflaunch.features.slurm import submission as slurm_submission
-    from tflaunch.runtime import daemon, launch
-    from tflaunch.runtime.run_config import RunConfig
-    from tflaunch.store import log_writer
-
-    order, run = slurm_submission.take_up(directory)
-    plan = slurm_submission.plan_of_allocation(order, run)
+    order, run = _take_up(directory)
+    plan = _plan_of_allocation(order, run)
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if order.log_dir is not None:
         log_writer.require_own_logs(run.logs, [process.task for process in plan.processes()])
 
     def begun() -> None:
-        batch.note_life(directory, slurm_submission.restart_count())
+        batch.note_life(directory, _restart_count())
 
-    explain = functools.partial(slurm_submission.explain_term, directory)
+    explain = functools.partial(job_ends.explain_term, directory)
     code = launch.code_for_hosts(plan)
     config = RunConfig(run, code, say, order.extras, sink=daemon.notes, begun=begun, explain_term=explain)
     exit_code = launch.start(plan, config)
     if exit_code == EXIT_PREFLIGHT:
-        lost_nodes.begin_elsewhere(directory, plan, slurm_submission.restart_count(), say)
+        _begin_elsewhere(directory, plan)
     return exit_code
+
+
+def _take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
+    """Return the order in a run's directory, and the directory, prepared for the run to begin.
+
+    Files of an earlier execution of the job, before Slurm requeued it, are moved to ``earlier-N``.
+
+    Raises:
+        TflaunchError: there is no order, or another user could have written it.
+    """
+    open_run(path)
+    try:
+        order = SpecOrder(**json.loads((path / batch.ORDER_NAME).read_text()))
+    except (OSError, TypeError, ValueError) as error:
+        raise TflaunchError(f"{path} has no order for a run: {error}", EXIT_INTERNAL) from None
+    if job := os.environ.get("SLURM_JOB_ID"):
+        batch.note_job(path, job)  # the run may have ended and been resubmitted by hand
+    restarts = _restart_count()
+    if restarts:
+        _move_aside(path, f"{batch.EARLIER}{restarts}", f"spec{order.suffix}")
+    logs = path / "logs"
+    if order.log_dir is not None:
+        logs = Path(order.log_dir) / (f"restart-{restarts}" if restarts else "")
+    private_files.make_directories(logs)
+    if logs.parent != path and not (path / "logs").is_symlink():
+        (path / "logs").symlink_to(logs)
+    return order, RunDirectory.existing(path, logs)
+
+
+def _plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
+    """Return the plan of a submitted run on the nodes that Slurm has given to this job.
+
+    Raises:
+        SpecError: the spec does not fit these nodes.
+    """
+    path, base = directory.path / f"spec{order.suffix}", Path(order.directory)
+    file = read_spec_file(path)._replace(directory=base)
+    spec = submission.load_spec(file, order)
+    is_whole = len(slurm.parts_of(spec)) == 1
+    engine = submission.ENGINE
+
+    def on_nodes(number: int, part: Spec) -> Spec:
+        return resolve.with_hosts(str(path), part, base, on=engine if is_whole else f"{engine}:{number}")
+
+    spec = job_parts.placed(spec, on_nodes)
+    spec = slurm.with_gpus_of_nodes(with_gpus(spec))
+    warnings = prepare.check_spec(str(path), base, spec)
+    plan = prepare.make_plan(base, spec)._replace(preflight=order.preflight).warned(warnings)
+    if not directory.function.exists():
+        return plan
+    return plan.with_function(directory.function, json.loads((directory.function / function.SEARCHED).read_text()))
+
+
+def _restart_count() -> int:
+    """Return how many times Slurm has restarted this job."""
+    return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+
+
+def _move_aside(path: Path, name: str, spec: str) -> None:
+    kept = {batch.ORDER_NAME, batch.SCRIPT_NAME, FUNCTION_NAME, SUPERVISOR_LOG, spec, *batch.FILES, run_lock.LOCK_NAME}
+    earlier = path / name
+    earlier.mkdir(mode=0o700, exist_ok=True)
+    for entry in list(path.iterdir()):
+        if entry.name not in kept and not entry.name.startswith(batch.EARLIER):
+            entry.rename(earlier / entry.name)
+
+
+def _begin_elsewhere(directory: Path, plan: Plan) -> None:
+    """Have Slurm start the job of a run again without the nodes that it did not reach; do nothing if it may not.
+
+    Slurm itself takes minutes to notice them.
+    """
+    _, job = journal.read_job(directory)
+    culprit, number = job.culprit, batch.job_of(directory)
+    if (
+        culprit is None
+        or culprit.cause is not Cause.UNREACHABLE
+        or number is None
+        or _restart_count() >= plan.restart.max
+    ):
+        return
+    lost = culprit.name.split(", ")
+    if len(lost) == len(plan.hosts):
+        return  # the fault is not the nodes'
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes with the first command
+    try:
+        before = commands.show("job", number).get("ExcNodeList", _NONE)
+        commands.run_command("scontrol", "requeue", number)
+        without = ",".join([*([] if before == _NONE else [before]), *lost])
+        commands.run_command("scontrol", "update", f"jobid={number}", f"ExcNodeList={without}")
+    except SlurmError as error:
+        say(f"the run cannot begin again without {culprit.name}: {error}")
+    else:
+        say(f"job {number} is back in the queue, to begin again without {culprit.name}")
