@@ -20,8 +20,6 @@ from typing import Any
 import paramiko
 import psutil
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as some
 
 from support.launch import LONG
 from support.processes import all_processes, command_of
@@ -30,8 +28,9 @@ from support.waiting import PATIENCE, wait_until
 from tflaunch.features.ssh import config_lookup, proxy_command, user_keys
 from tflaunch.features.ssh import transport as ssh_transport
 from tflaunch.features.ssh.connections import Connector
-from tflaunch.features.ssh.known_hosts import KnownHosts, fingerprint
+from tflaunch.features.ssh.known_hosts import fingerprint
 from tflaunch.features.ssh.ssh_config import SshConfig, Target
+from tflaunch.features.ssh.transport import Limit
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import LinkError
 
@@ -119,7 +118,7 @@ class Machine:
 
     def connect(self, target: Target) -> paramiko.Transport:
         """Return a connection."""
-        return self.connector.connect(target, PATIENCE)
+        return self.connector.connect(target, Limit.of(PATIENCE))
 
     def reach(self, target: Target, command: str = "echo $SSH_CONNECTION") -> str:
         """Connect, and return the output of a command."""
@@ -133,7 +132,7 @@ class Machine:
     def error(self, target: Target, timeout: float = PATIENCE) -> str:
         """Return the sentence with which a connection fails."""
         with pytest.raises(LinkError) as caught:
-            self.connector.connect(target, timeout)
+            self.connector.connect(target, Limit.of(timeout))
         sentence = str(caught.value)
         assert sentence
         assert sentence.isprintable()
@@ -144,6 +143,13 @@ class Machine:
         """Return the sentences with which connections fail that are made at once."""
         with ThreadPoolExecutor(len(targets)) as pool:
             return list(pool.map(self.error, targets))
+
+
+def close_all() -> None:
+    """Close all connections of this process, those to jump hosts, too."""
+    for thread in threading.enumerate():
+        if isinstance(thread, paramiko.Transport):
+            thread.close()
 
 
 def said_by(transport: paramiko.Transport, command: str = "echo $SSH_CONNECTION") -> str:
@@ -162,7 +168,7 @@ def machine(tmp_path: Path, keys: Keyring, sshd: StartSshd, capfd: pytest.Captur
     with ExitStack() as stack:
         machine = Machine(tmp_path, keys, sshd, stack)
         yield machine
-        machine.connector.close()
+        close_all()
     for thread in set(threading.enumerate()) - before:
         assert thread.daemon, f"{thread} would keep the program from ending"
         if isinstance(thread, paramiko.Transport):
@@ -592,7 +598,7 @@ def test_the_second_address_of_a_name(machine: Machine, monkeypatch: pytest.Monk
         places = [("127.0.0.9", 1), full.getsockname(), (host.address, host.port)]
         found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
         monkeypatch.setattr(ssh_transport, "_resolve", lambda *_: found)
-        assert said_by(machine.connector.connect(machine.target(host), 4 * SOON))
+        assert said_by(machine.connector.connect(machine.target(host), Limit.of(4 * SOON)))
 
 
 def test_a_black_hole(machine: Machine) -> None:
@@ -696,7 +702,7 @@ def test_a_way_over_two(machine: Machine) -> None:
     assert said_by(transport).split()[2:] == [host.address, str(host.port)]
     assert f"Accepted publickey for {USER}" in one.log.read_text()
     assert f"Accepted publickey for {USER}" in two.log.read_text()
-    machine.connector.close()
+    close_all()
     assert wait_dead(connections)
     transport.join(PATIENCE)
     assert not transport.is_active()
@@ -751,7 +757,7 @@ def test_a_connection_to_it_that_is_dead_without_a_word(machine: Machine, monkey
         for process in frozen:
             process.resume()
     assert said_by(first)  # it was not dead after all
-    machine.connector.close()
+    close_all()
     assert wait_dead(frozen)
 
 
@@ -870,7 +876,7 @@ def test_it_is_found_in_the_configuration(machine: Machine, monkeypatch: pytest.
     assert machine.reach(target).split()[2] == host.address
     commands = relays(machine)
     assert commands
-    machine.connector.close()
+    close_all()
     assert wait_dead(commands)
 
 
@@ -903,8 +909,9 @@ def test_no_command_survives_tflaunch(machine: Machine, options: tuple[str, ...]
     program = f"""if True:
         import sys
         from tflaunch.features.ssh.ssh_config import Target
+        from tflaunch.features.ssh.transport import Limit
         from tflaunch.features.ssh.connections import Connector
-        transport = Connector().connect(eval(sys.argv[1]), {PATIENCE})
+        transport = Connector().connect(eval(sys.argv[1]), Limit.of({PATIENCE}))
         print("connected", flush=True)
         sys.stdin.read()
     """
@@ -944,6 +951,7 @@ def test_nothing_is_printed(tmp_path: Path) -> None:
         from tflaunch.transport.base import LinkError
         from tflaunch.features.ssh.connections import Connector
         from tflaunch.features.ssh.ssh_config import Target
+        from tflaunch.features.ssh.transport import Limit
         server = socket.create_server(("127.0.0.9", 0))
         def speak():
             for words in (b"junk", b"SSH-2.0-x", b"SSH-2.0-x\\r\\n" + b"x" * 1000, b"SSH-2.0-x\\r\\n"):
@@ -955,7 +963,7 @@ def test_nothing_is_printed(tmp_path: Path) -> None:
         key = KEY
         for _ in range(4):
             try:
-                Connector().connect(Target("x", *server.getsockname(), "ann", identity_files=(key,)), 0.5)
+                Connector().connect(Target("x", *server.getsockname(), "ann", identity_files=(key,)), Limit.of(0.5))
             except LinkError as error:
                 print(error)
     """
@@ -998,37 +1006,9 @@ def _pipe(source: socket.socket, sink: socket.socket) -> None:
         sink.shutdown(socket.SHUT_WR)
 
 
-# ---- known_hosts is read as OpenSSH reads it; ssh-keygen is the reference
-
-
 def asked(*command: str | Path) -> str:
     """Return the output of an OpenSSH program."""
     return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL).stdout
-
-
-NAMES = some.lists(
-    some.sampled_from(["alpha", "ALPHA", "al*", "!alpha", "?????", "[alpha]:2222", "[al*]:*", "beta", "10.0.0.1", "*"]),
-    min_size=1,
-    max_size=3,
-)
-
-
-@given(some.lists(NAMES, min_size=1, max_size=3), some.booleans())
-@example([["alpha", "beta"]], True)
-@settings(max_examples=60)
-def test_known_hosts(
-    tmp_path_factory: pytest.TempPathFactory, keys: Keyring, lines: Sequence[Sequence[str]], is_hashed: bool
-) -> None:
-    """ssh-keygen finds a line for a name exactly when we do, hashed or not."""
-    path = tmp_path_factory.mktemp("known") / "known_hosts"
-    key = public(keys["host-known"])
-    path.write_text("".join(f"{','.join(names)} {key}\n" for names in lines))
-    if is_hashed:
-        asked("ssh-keygen", "-q", "-H", "-f", path)
-    for name, port in (("alpha", 22), ("alpha", 2222), ("beta", 22)):
-        written = name if port == 22 else f"[{name}]:{port}"
-        found = [asked("ssh-keygen", "-F", each, "-f", path) for each in dict.fromkeys((written, name))]
-        assert bool(KnownHosts([str(path)]).key_types(name, port)) is any(found)
 
 
 def test_fingerprints(keys: Keyring) -> None:

@@ -31,33 +31,21 @@ class Connector:
         self._lock = threading.Lock()
         self._known: dict[tuple[object, ...], KnownHosts] = {}
         self._jumps: dict[tuple[object, ...], Future[Transport]] = {}
-        self._retired: list[Future[Transport]] = []
 
     def has_key_file(self, target: Target) -> bool:
         """Whether a key to try is in a file of this machine, rather than in an ssh-agent."""
         return self._keys.has_file(target)
 
-    def connect(self, target: Target, timeout: float) -> Transport:
-        """Return a connection to a host, with its key checked and the user logged in.
+    def connect(self, target: Target, limit: Limit) -> Transport:
+        """Return a connection to a host, with its key checked and the user logged in; jump hosts stay connected.
 
         Args:
             target: the host.
-            timeout: the timeout for all steps together, in seconds.
+            limit: the timeout for all steps together.
 
         Raises:
             LinkError: with the cause and the remedy, but not the host's name.
         """
-        return self._connect(target, Limit.of(timeout))
-
-    def close(self) -> None:
-        """Close the connections to jump hosts, and thereby all connections through them."""
-        with self._lock:
-            jumps = [jump for jump in (*self._jumps.values(), *self._retired) if _is_alive(jump)]
-            self._jumps.clear()
-        for jump in jumps:
-            jump.result().close()  # no limit: it is done
-
-    def _connect(self, target: Target, limit: Limit) -> Transport:
         offers, problems = self._keys.offers(target, limit.left())
         if not offers:
             reason = "; ".join(problems) or "neither a key file nor an ssh-agent with keys was found"
@@ -116,7 +104,7 @@ class Connector:
                 jump = self._jumps[way] = Future()
         if is_ours:
             try:
-                jump.set_result(self._connect(target, limit))
+                jump.set_result(self.connect(target, limit))
             except BaseException as error:
                 jump.set_exception(error)
                 if not isinstance(error, LinkError):
@@ -137,8 +125,7 @@ class Connector:
             return
         with self._lock:
             if self._jumps.get(way) is jump:
-                # It stays open: if it is only slow, other hosts still need it.
-                self._retired.append(self._jumps.pop(way))
+                del self._jumps[way]  # it stays open: if it is only slow, other hosts still need it
 
 
 class _JumpHostError(LinkError):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import select
 import socket
 import threading
-import time
 
 import paramiko
 
 from tflaunch.features.ssh.connections import Connector
 from tflaunch.features.ssh.ssh_config import SshConfig, Target
-from tflaunch.features.ssh.transport import Transport
+from tflaunch.features.ssh.transport import Limit, Transport
 from tflaunch.features.ssh.user_keys import is_forwarded
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport import bootstrap
@@ -79,15 +78,15 @@ class SshConnector:
 
     def _reach(self, mode: str) -> SshLink:
         target = self._connectors.target(self._host)  # before the timeout starts: a slow lookup is not the host's fault
-        end = time.monotonic() + self._connectors.patience
-        transport = self._connectors.connector.connect(target, self._connectors.patience)
+        limit = Limit.of(self._connectors.patience)
+        transport = self._connectors.connector.connect(target, limit)
         try:
-            channel = _open_session(transport, target.user, max(end - time.monotonic(), 0.1))
+            channel = _open_session(transport, target.user, max(limit.left(), 0.1))
             connectors = self._connectors
             request = bootstrap.request(
                 mode, connectors.run, self._host, connectors.archive, connectors.patience, warm=self._warm
             )
-            bootstrap.Boot(_Channel(channel), self._host, end).bring(request, connectors.archive)
+            bootstrap.Boot(_Channel(channel), self._host, limit.end).bring(request, connectors.archive)
             return SshLink(transport, channel)
         except (paramiko.SSHException, EOFError, OSError) as error:
             transport.close()
