@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-import threading
-from pathlib import Path
 
 import psutil
 import pytest
 
-from support.netns_hosts import Bed, MakeBed
-from support.processes import Living, all_processes, command_of
-from support.sshd import Keyring, wait_dead
+from support.netns_hosts import Bed
+from support.processes import Living
+from support.sshd import wait_dead
 from support.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.ssh
@@ -59,24 +56,6 @@ def output(command: list[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def test_hosts_have_homes_names_and_a_network(bed: Bed, tmp_path: Path) -> None:
-    """The controller reaches each by its name, they reach each other, and each has its own idea of names."""
-    for i in bed.hosts:
-        said = output(bed.ssh(bed.name(i), "hostname; echo $HOME; ls -A $HOME; touch $HOME/here"))
-        assert said.split() == [bed.name(i), str(bed.home)]
-        assert [file.name for file in bed.home_of(i).iterdir()] == ["here"]
-    assert not [*bed.home.iterdir()], "homes are no directory of this machine"
-    connect = "import socket; print(socket.create_connection(('h2', 22), 20).recv(4).decode())"
-    assert bed.execute(1, sys.executable, "-c", connect).stdout == "SSH-\n"
-    words = [*bed.run_prefix, "sh", "-c", "echo $$; pwd; hostname"]
-    shell = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-    assert shell.communicate(timeout=PATIENCE)[0].split() == [str(shell.pid), str(tmp_path), "controller"]
-    bed.etc_hosts[2].write_text("127.0.0.1 localhost\n127.0.1.1 h2\n10.77.0.1 h1\n")
-    assert bed.execute(1, "getent", "hosts", "h2").stdout.split() == ["10.77.0.2", "h2"]
-    assert bed.execute(2, "getent", "hosts", "h2").stdout.split() == ["127.0.1.1", "h2"]
-    assert bed.execute(2, "getent", "hosts", "h3", check=False).returncode != 0
-
-
 def test_what_is_sent_over_a_cable_without_a_connection_arrives_later(bed: Bed) -> None:
     """A cut shows at the host, a black hole at neither end."""
     session = Session(bed.ssh("h2", ECHO))
@@ -94,25 +73,6 @@ def test_what_is_sent_over_a_cable_without_a_connection_arrives_later(bed: Bed) 
     bed.unblackhole(2)
     assert session.hear() == "after a black hole\n"
     assert session.end() == 0
-
-
-def test_slow_cable(bed: Bed) -> None:
-    """Its frames are late, it can be blocked like any other, and ends with the power."""
-    bed.delay(2, 400)
-    with pytest.raises(TimeoutError):
-        bed.connect(2, patience=0.5)
-    bed.delay(2, 1)
-    session = Session(bed.ssh("h2", ECHO))
-    bed.blackhole(2)
-    assert_unreachable(bed, 2)
-    bed.unblackhole(2)
-    session.say("words\n")
-    assert session.hear() == "words\n"
-    assert session.end() == 0
-    bed.power_off(2)
-    assert "cable" not in {thread.name for thread in threading.enumerate()}
-    bed.power_on(2)
-    assert output(bed.ssh("h2", "hostname")) == "h2\n"
 
 
 def test_power_off_ends_all_processes_of_a_host_in_silence(bed: Bed) -> None:
@@ -165,17 +125,3 @@ def test_watch_sees_two_attempts_of_one_task_wherever_they_are(bed: Bed) -> None
         for i in bed.hosts:
             end(i)
     assert watch.samples[-1].living == frozenset()
-
-
-def test_nothing_is_left_of_a_bed(make_bed: MakeBed, tmp_path: Path, keys: Keyring) -> None:
-    """Also of one that could not be made."""
-    bed = make_bed(2)
-    session = Session(bed.ssh("h1", ECHO))
-    processes = [psutil.Process(pid) for pid in (*bed.pids(1), *bed.pids(2), session.client.pid)]
-    bed.down()
-    assert wait_dead(processes, 0)
-    session.end()
-    bed = Bed(tmp_path / "bed", keys, lines=["NoSuchKeyword yes"])
-    with pytest.raises(AssertionError, match="NoSuchKeyword"), bed:
-        pass
-    assert not [process for process in all_processes() if str(bed.directory) in " ".join(command_of(process))]

@@ -17,10 +17,10 @@ from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.client import run_list, runs
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.discovery import prepare
-from tflaunch.errors import SupervisedElsewhereError
+from tflaunch.errors import EXIT_INTERNAL, SupervisedElsewhereError, TflaunchError
 from tflaunch.features.kubernetes import cluster_runs, kubectl, launcher_objects, pods
 from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of
-from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
+from tflaunch.features.kubernetes.cluster_runs import Executed, LauncherState, Whereabouts
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL
 from tflaunch.features.kubernetes.location import KubernetesRun
 from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archive, write_archive
@@ -188,6 +188,25 @@ def test_a_run_that_has_ended_comes_home_before_a_command_runs_here(
     monkeypatch.setattr(cluster_runs, "bring_home", lambda directory, *_: cluster_runs.remove_note(directory))
     assert locate_run(send(path)).run_verb(["ps", path.name], print, lambda: 9) == 9
     assert runs.find_run(path.name) == path
+
+
+@pytest.mark.parametrize(("verb", "code"), [("wait", 0), ("attach", 137)])
+def test_what_carries_a_command_has_no_say_in_its_exit_code(
+    verb: str, code: int, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kubectl that loses its stream just before the end of a run may exit with 0 all the same."""
+    states = [LauncherState(Whereabouts.LIVE, "pod"), LauncherState(Whereabouts.KEPT, "pod", exit_code=7)]
+    monkeypatch.setattr(cluster_runs, "look_at", lambda *_: states.pop(0))
+    monkeypatch.setattr(cluster_runs, "execute", lambda *_, **__: Executed(code, ""))
+    monkeypatch.setattr(cluster_runs, "bring_home", lambda directory, *_: cluster_runs.remove_note(directory))
+    assert locate_run(send(path)).run_verb([verb, path.name], print, lambda: 7) == 7
+
+
+def test_a_run_whose_job_was_deleted_is_said_to_be(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_runs, "look_at", lambda *_: LauncherState(Whereabouts.DELETED))
+    with pytest.raises(TflaunchError, match=f"the Job of run {path.name} was deleted") as gone:
+        locate_run(send(path)).run_verb(["wait", path.name], print, lambda: 9)
+    assert (gone.value.exit_code, type(locate_run(path))) == (EXIT_INTERNAL, RunLocation)
 
 
 def archive_of(*members: tuple[str, bytes, str]) -> io.BytesIO:

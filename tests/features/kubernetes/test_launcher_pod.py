@@ -18,7 +18,7 @@ from features.kubernetes import kubectl_stub
 from support.launch import Launch
 from support.processes import command_of, processes_with
 from support.specs import tflaunch, written
-from support.waiting import PATIENCE, wait_until
+from support.waiting import wait_until
 from tflaunch.errors import EXIT_USAGE
 
 pytestmark = pytest.mark.cli
@@ -110,33 +110,6 @@ def test_commands_reach_a_run_and_its_files_come_home(cluster: Cluster, launch: 
     assert launch.run("report", run).returncode == 0
 
 
-CUT = """#!/bin/sh
-case "$*" in
-*" exec "*"tflaunch {verb}"*) timeout 1 {kubectl} "$@"; touch {cut}; exit {code} ;;
-*) exec {kubectl} "$@" ;;
-esac
-"""
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("verb", "code"), [("wait", 0), ("attach", 137)])
-def test_what_carries_a_command_has_no_say_in_its_exit_code(
-    verb: str, code: int, cluster: Cluster, launch: Launch, tmp_path: Path
-) -> None:
-    """A kubectl that loses its stream just before the end of a run may exit with 0 all the same."""
-    run = cluster.start()
-    stub, cut = tmp_path / "bin" / "kubectl", tmp_path / "cut"
-    stub.rename(stub.with_name("real"))
-    stub.write_text(CUT.format(verb=verb, code=code, cut=cut, kubectl=stub.with_name("real")))
-    stub.chmod(0o755)
-    following = launch.start(verb, run)
-    wait_until(cut.exists)
-    cluster.go.touch()
-    _, errors = following.communicate(timeout=PATIENCE)
-    assert following.returncode == 7, errors
-    assert launch.run("wait", run).returncode == 7
-
-
 def test_a_supervisor_is_replaced(cluster: Cluster, launch: Launch) -> None:
     """In its pod if it is killed, and in another one if that is deleted: the run directory is on a volume."""
     cluster.start(code=0, kubernetes={"run_volume": "runs"})
@@ -177,46 +150,6 @@ def children_but(parent: psutil.Process, others: set[psutil.Process]) -> set[psu
 def resumed(launch: Launch, count: int) -> None:
     """Wait until so many links were restored."""
     wait_until(lambda: launch.run("events").stdout.count("link_restored") >= count, otherwise="it did not resume")
-
-
-@pytest.mark.thorough
-def test_without_a_volume_the_next_pod_begins_the_job_again(cluster: Cluster, launch: Launch) -> None:
-    """In new pods, so that no task of before is beside it."""
-    run = cluster.start(code=0, timeouts={"lease": "10s"})
-    tasks, first = cluster.tasks(), cluster.launcher()
-    launch.paste(f"kubectl delete pod {first['metadata']['name']}")
-    wait_until(
-        lambda: len(cluster.tasks()) == 2 and not {*tasks} & {*cluster.tasks()}, otherwise="it did not begin again"
-    )
-    said = f"the pod that supervised {run} is gone, and the run directory with it (kubernetes.run_volume would keep it)"
-    assert said in cluster.logs()
-    cluster.go.touch()
-    assert launch.run("wait").returncode == 0, cluster.logs()
-    assert not list((cluster.state / "objects").iterdir())
-
-
-@pytest.mark.thorough
-def test_the_end_of_a_run_is_kept_for_a_while(cluster: Cluster, launch: Launch) -> None:
-    run = cluster.start(kubernetes={"keep": "1s"})
-    cluster.go.touch()
-    wait_until(lambda: cluster.objects("Job")[0]["spec"]["backoffLimit"] == 0, otherwise="the run did not end")
-    ended = cluster.launcher()
-    wait_until((Path(ended["place"]) / "exit").exists, otherwise="the pod did not end")
-    assert (Path(ended["place"]) / "exit").read_text() == "7"
-    late = launch.run("wait", run)
-    assert late.returncode == 7
-    assert "its directory was kept for 1 s (kubernetes.keep)" in late.stderr
-    assert launch.run("down", run).returncode == 0
-    assert not list((cluster.state / "objects").iterdir())
-
-
-@pytest.mark.thorough
-def test_a_run_whose_job_was_deleted_is_said_to_be(cluster: Cluster, launch: Launch) -> None:
-    run = cluster.start()
-    launch.paste(f"kubectl delete job cluster-{run[-4:]}-launcher")
-    gone = launch.run("wait", run)
-    assert gone.returncode == 125
-    assert f"the Job of run {run} was deleted" in gone.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.recorded_run import record
-from support.launch import PATIENCE
 from tflaunch.client import follow, requests, run_list, runs
-from tflaunch.client.control_client import ControlClient
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import RunLocation, locate_run
-from tflaunch.client.runs import NoSupervisorError
-from tflaunch.client.status import current_status
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.slurm import batch, commands, job_ends
 from tflaunch.features.slurm.commands import SlurmError, SlurmJob
@@ -83,21 +78,6 @@ def test_what_is_shown_of_a_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             location.require_verb(verb)
 
 
-def test_a_run_that_begins_again_is_not_what_was_recorded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its journal is of an earlier execution, which has ended, until the job begins again."""
-    directory = record(has_ended=True)
-    batch.note_job(directory, "17")
-    batch.note_life(directory, 0)
-    jobs_are(monkeypatch, WAITING._replace(restarts=1, reason="BeginTime"))
-    entry = run_list.entry_of(directory)
-    assert (entry["state"], entry["exit_code"], entry["ended"]) == ("queued", None, None)
-    assert entry["tasks"]
-    with pytest.raises(TflaunchError, match=r"begins again: job 17 is PENDING \(BeginTime\)"):
-        current_status(directory)
-    jobs_are(monkeypatch, WAITING._replace(state="COMPLETED"))
-    assert run_list.entry_of(directory)["exit_code"] is not None
-
-
 @pytest.mark.parametrize(
     ("state", "left", "due", "why"),
     [
@@ -151,19 +131,6 @@ def test_a_job_that_waits_is_cancelled_instead_of_stopped(path: Path, monkeypatc
     assert location.stop_run(None, said.append, lambda: 9) == 9
     requests.request_stop(path, None)
     assert cancelled == ["17", "17"]
-
-
-def test_a_supervisor_on_another_node_is_reached_through_a_step(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the step's program writes is what the supervisor answers; here it sends back what it gets."""
-    monkeypatch.setattr(commands, "step_command", lambda *_: ["sh", "-c", "exec cat"])
-    jobs_are(monkeypatch, RUNNING)
-    client = ControlClient(submit(path))
-    client.say("follow")
-    assert client.hear(PATIENCE) == {"kind": "follow", "body": b""}
-    client.close()
-    jobs_are(monkeypatch, WAITING)
-    with pytest.raises(NoSupervisorError):
-        ControlClient(path)
 
 
 def test_a_follower_is_told_once_what_a_job_waits_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,7 @@ def test_the_guilty_task_is_two_clicks_away(page: Page, failed_run: str) -> None
     page.wait_for_selector(".logs .row.grave:has-text('IndexError')")
     assert "IndexError: list index out of range" in (page.text_content(".panel.bad pre") or "")
     page.wait_for_selector(".plan pre:has-text('\"index\": 2')")
+    assert "correct-horse" not in page.content()
     page.keyboard.press("b")
     page.keyboard.press("3")
     lane = page.wait_for_selector(".lane i.bad")

@@ -57,22 +57,6 @@ def ran(place: Launch) -> Ran:
     return Ran(newest(place, "shelf"), git("rev-parse", "HEAD"))
 
 
-def test_tasks_with_the_same_command_are_told_once(server: Server, ran: Ran) -> None:
-    """Each role with what its first task gets, the variables that differ between tasks, and no secret."""
-    found = server.get(api(ran.run, "ran"))
-    assert [command["tasks"] for command in found["commands"]] == [*ROLES.values()]
-    command = found["commands"][1]
-    assert command["argv"] == ["python3", "-S", "train.py", "--part", "0"]
-    assert (command["env"]["PART"], command["env"]["API_KEY"]) == ("0", "***")
-    assert "TFLAUNCH_TASK" in command["varies"]
-    assert "API_KEY" not in command["varies"]
-    assert json.loads(command["env"]["TF_CONFIG"])["task"] == {"type": "worker", "index": 0}
-    assert (found["record"]["code"]["commit"], found["left_out"]) == (ran.commit, 0)
-    assert "+print" in found["patch"]
-    assert json.loads(found["spec"]["text"])["cluster"] == {"chief": 1, "worker": 2}
-    assert SECRET not in json.dumps(found)
-
-
 def test_what_ran_is_shown(page: Page, ran: Ran) -> None:
     """With the difference between the commit and the code that ran, as text."""
     page.goto(f"/#/{ran.run}")

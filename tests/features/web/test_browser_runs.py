@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from support.browser_pages import signed_in
-from support.launch import Launch, clean_launch
-from support.web_pages import Server, SimulatedRun
+from support.launch import Launch
+from support.web_pages import SimulatedRun
 from tflaunch.client.file_tree import tree_size
 from tflaunch.features.history.history_writer import HistoryWriter
 from tflaunch.store.history import Figures, Moment
-from tflaunch.store.run_dir import JOURNAL_NAME
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 pytestmark = pytest.mark.web
-
-MANY = 1000
 
 
 @pytest.fixture
@@ -52,44 +47,3 @@ def test_a_run_shows_what_it_takes_on_the_disk(page: Page, place: Launch, failed
     page.goto(f"/#/{failed_run}")
     size = tree_size(place.home / "runs" / failed_run)
     page.locator(".facts", has_text=f" {size / 1024:.0f}K on disk").wait_for()
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory, place: Launch, failed_run: str) -> Iterator[Server]:
-    """A server of a home with 1,000 runs that have ended, of twenty jobs."""
-    records = (place.home / "runs" / failed_run / JOURNAL_NAME).read_text().splitlines()
-    first, last = json.loads(records[0]), json.loads(records[-1])
-    with clean_launch(tmp_path_factory.mktemp("many")) as there:
-        for number in range(MANY):
-            at = last["time"] - 3600 * number
-            name, started = f"job{number % 20}-lr{number}", time.strftime("%Y%m%d-%H%M%S", time.localtime(at))
-            directory = there.home / "runs" / f"{name}-{started}-{number:04x}"
-            directory.mkdir(mode=0o700, parents=True)
-            plan = {**first["plan"], "name": name, "matrix": {"lr": str(number)}}
-            lines = [
-                {**first, "time": at, "run": directory.name, "plan": plan},
-                {**last, "time": at + 60, "metrics": {"loss": number % 97 / 97}},
-            ]
-            (directory / JOURNAL_NAME).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        server = Server(there)
-        server.sign_in()
-        yield server
-        server.stop()
-
-
-@pytest.fixture
-def page_of_many(browser: Browser, many: Server) -> Iterator[Page]:
-    """A page of the many runs."""
-    yield from signed_in(browser, many)
-
-
-def test_a_thousand_runs_are_sorted_and_filtered(page_of_many: Page) -> None:
-    page = page_of_many
-    page.goto("/#/")
-    page.locator(".table .row a", has_text="job0-lr0-").wait_for()
-    assert page.locator(".table .space .row").count() < 40
-    for column, first in (("loss", "job16-lr96-"), ("Run", "job0-lr0-")):
-        page.get_by_role("button", name=column, exact=True).click()
-        page.locator(".table .row a", has_text=first).wait_for()
-    page.fill("input[type=search]", "job11-")
-    page.locator(".table .row a", has_text="job11-lr11-").wait_for()

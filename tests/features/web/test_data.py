@@ -46,42 +46,6 @@ def test_logs_and_stacks_are_asked_for(server: Server, live_run: str, failed_run
     assert (stacks["sentence"] != "", {task["task"] for task in stacks["tasks"]}) == (True, {"worker:0", "worker:1"})
 
 
-def test_plan_and_spec_have_no_secrets(server: Server, failed_run: str) -> None:
-    """The plan has the real TF_CONFIG, with the ports of the attempt."""
-    plan = server.get(api(failed_run, "plan?task=worker:2"))
-    config = json.loads(plan["env"]["TF_CONFIG"])
-    assert config["task"] == {"type": "worker", "index": 2}
-    assert config["cluster"]["worker"][2] == plan["address"]
-    assert int(plan["address"].partition(":")[2]) > 0
-    assert plan["argv"] == ["python3", "-S", "broken.py"]
-    assert plan["env"]["API_KEY"] == "***"
-    ran = server.get(api(failed_run, "ran"))
-    assert json.loads(ran["spec"]["text"])["cluster"] == {"worker": 4}
-    assert "correct-horse" not in json.dumps(ran)
-    refused = server.ask("GET", api(failed_run, "plan?task=worker:9"))
-    assert (refused.status, refused.data) == (409, {"error": f"run {failed_run} has no task 'worker:9'"})
-
-
-def test_an_ended_run_is_shown_whole(server: Server, place: Launch, failed_run: str) -> None:
-    """Status, verdict, timeline and output; then the stream says that nothing follows."""
-    found = {}
-    with server.stream(api(failed_run, "live?logs=*")) as events:
-        for name, data in events:
-            found[name] = data
-            if name == "over":
-                break
-    assert (found["status"]["state"], found["status"]["exit_code"]) == ("failed", 1)
-    assert found["status"].keys() >= place.status(failed_run).keys()
-    assert found["status"]["explanation"]["culprit"]["traceback"][-1] == "IndexError: list index out of range"
-    assert found["timeline"]["attempts"][0]["culprit"] == "worker:2"
-    assert found["timeline"]["messages"]
-    assert any("IndexError" in line[3] for line in found["lines"])
-    (machine,) = found["machines"].values()
-    assert machine["cores"] >= 1
-    assert machine["memory"] > 2**20
-    assert machine["gpus"] is None or machine["gpus"] >= 0
-
-
 def test_requests_reach_the_supervisor(server: Server, place: Launch) -> None:
     """A signal, a restart, a stop; afterwards, and for requests that make no sense, a sentence."""
     run = begin(place, TRAINING, name="asked", restart={"backoff": [0, 0]})
