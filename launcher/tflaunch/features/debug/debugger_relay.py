@@ -83,7 +83,7 @@ class DebuggerRelay(Watcher):
 class Debugging:
     """A caller as the terminal of the process of a task that waits at a breakpoint, instead of any earlier one.
 
-    It is a call to the agent of the host, which shows the next output once it is told that the last one was read.
+    It is a call to the agent of the host, which sends the next output after a message that the last one was read.
     """
 
     def __init__(self, calls: Calls, task: str, attempt: int, caller: Caller, forget: Callable[[], object]) -> None:

@@ -52,7 +52,7 @@ class CommandRelay(Watcher):
         commands |= {host: _Command(caller, host, commands) for host in tasks}
         caller.say("exec_begun", hosts=list(tasks))
         for host, task in tasks.items():
-            if caller.is_open:  # whenever it is told something, it may turn out to be gone
+            if caller.is_open:  # each message to it may find that it has left
                 self._begin(commands[host], host, {**about, "task": task})
 
     def _tasks_by_host(self, task: str) -> dict[str, str]:

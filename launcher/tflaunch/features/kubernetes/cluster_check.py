@@ -26,7 +26,7 @@ _KINDS = ("requests.", "limits.", "")  # a resource of a quota without a prefix 
 
 
 class Group(NamedTuple):
-    """Pods that are alike: what a spec says of them stands in ``roles``, and each has these limits and node labels."""
+    """Pods of one role or sidecar, which have the same limits and node labels."""
 
     name: str
     replicas: int

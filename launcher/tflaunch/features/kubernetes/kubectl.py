@@ -38,7 +38,7 @@ class KubectlError(Exception):
 
 
 def insist(ask: Callable[[], _Answer], patience: float) -> _Answer:
-    """Return what ``ask`` returns; ask again while Kubernetes does not answer, for so many seconds.
+    """Call ``ask`` again while Kubernetes does not answer, for ``patience`` seconds; return its result.
 
     Raises:
         KubectlError: it did not answer in time.

@@ -66,7 +66,7 @@ def job(cluster: KubernetesPlan, run: str, parts: int, user: str) -> dict[str, A
         cluster: where it is made.
         run: the run's name.
         parts: the number of parts of its order.
-        user: who starts the run, by whom other machines find it.
+        user: the user who starts the run; other machines find it by this name.
     """
     name = launcher_name(cluster)
     fields = _fields_of_users(cluster)

@@ -215,7 +215,7 @@ class PodWatch:
             threading.Thread(target=self._take_reports, args=[self._follower], daemon=True).start()
 
     def _take_reports(self, follower: subprocess.Popen[str]) -> None:
-        """Read pods, each as JSON on several lines of which the last one is ``}``."""
+        """Read pods, each as JSON on several lines, the last of them ``}``."""
         assert follower.stdout is not None
         printed: list[str] = []
         with follower.stdout:

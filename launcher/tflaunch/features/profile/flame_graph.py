@@ -33,7 +33,7 @@ def read_stacks(text: str) -> dict[tuple[str, ...], int]:
     """Read folded stacks: a line for each, frames separated by ``;``, then a space and a count.
 
     Raises:
-        ValueError: a line has no count, or one that nobody can have counted.
+        ValueError: a line has no count, or an impossible one.
     """
     stacks: dict[tuple[str, ...], int] = {}
     for line in text.removesuffix("\n").split("\n"):

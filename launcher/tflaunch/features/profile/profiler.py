@@ -85,7 +85,7 @@ class Profiler(Watcher):
 def profile(
     to_agent: calls.Calls, task: str, attempt: int, seconds: float, take: Callable[[str, str], None]
 ) -> calls.Call:
-    """Have a task profiled; ``take`` gets why there is no profile, or "", and its text."""
+    """Have a task profiled; ``take`` gets the problem that prevents it, or "", and the text of the profile."""
 
     def answered(message: dict[str, Any], body: bytes) -> None:
         problem = printable(fields.text(message, "problem"), _LONGEST_PROBLEM)

@@ -108,7 +108,7 @@ def run_command(*command: str, given: str | None = None, patience: float = _PATI
         patience: seconds to wait for it.
 
     Raises:
-        NoSlurmError: there is no such command.
+        NoSlurmError: this machine has no such command.
         BadOptionError: it rejects one of its options, or one in its input.
         SlurmError: it cannot be run, or fails.
     """
@@ -136,7 +136,7 @@ def submit_script(script: str) -> str:
     """Submit a batch script, and return its job ID.
 
     Raises:
-        NoSlurmError: there is no sbatch.
+        NoSlurmError: this machine has no sbatch.
         BadOptionError: the script has an option that sbatch does not know.
         SlurmError: Slurm rejects the job.
     """
@@ -147,7 +147,7 @@ def test_script(script: str) -> None:
     """Have Slurm check a batch script without submitting it.
 
     Raises:
-        NoSlurmError: there is no sbatch.
+        NoSlurmError: this machine has no sbatch.
         BadOptionError: the script has an option that sbatch does not know.
         SlurmError: Slurm would reject the job, or could not start it on any of its nodes.
     """
@@ -158,7 +158,7 @@ def show(*what: str, patience: float = _PATIENCE) -> dict[str, str]:
     """Return the fields of what `scontrol show` tells; of a heterogeneous job, those of the part with the script.
 
     Raises:
-        SlurmError: there is no such thing, or Slurm cannot be queried.
+        SlurmError: Slurm has no such object, or cannot be queried.
     """
     fields = re.findall(_SHOWN, run_command("scontrol", "--oneliner", "show", *what, patience=patience))
     return dict(reversed(fields))  # the first part is shown first

@@ -24,7 +24,7 @@ class Slurm(Engine):
         """Return the nodes.
 
         Raises:
-            NotFoundError: there is no allocation.
+            NotFoundError: not in an allocation.
         """
         job, part = os.environ.get("SLURM_JOB_ID"), f"_HET_GROUP_{where}" if where else ""
         nodes = os.environ.get(f"SLURM_JOB_NODELIST{part}")

@@ -1,4 +1,4 @@
-"""Why Slurm ends a job: a time limit, scancel, or a preemption, which with a GraceTime it begins without a word."""
+"""Explain why Slurm ends a job: its time limit, scancel, or a preemption."""
 
 from __future__ import annotations
 

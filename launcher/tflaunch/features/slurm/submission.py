@@ -116,7 +116,7 @@ def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan
 
 
 def _in_words_of_job(spec: Spec, problems: Sequence[Problem]) -> list[Problem]:
-    """Return problems with the GPUs of placeholder nodes in words of the options that ask for them, each once."""
+    """Return problems with the GPUs of placeholder nodes as those of the options that ask for them, each once."""
     said = (
         problem._replace(
             where="slurm.gpus-per-node" if "gpus-per-node" in spec.slurm else "slurm.gres",

@@ -60,7 +60,7 @@ def _take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
     Files of an earlier execution of the job, before Slurm requeued it, are moved to ``earlier-N``.
 
     Raises:
-        TflaunchError: there is no order, or another user could have written it.
+        TflaunchError: the order is missing, or another user could have written it.
     """
     open_run(path)
     try:

@@ -52,7 +52,7 @@ Lookup = Callable[[str, str | None, int | None], Values]
 
 
 def find_lookup(system_file: Path = SYSTEM_FILE) -> Lookup:
-    """Return a lookup that asks OpenSSH's client, or one that uses paramiko where there is no such client."""
+    """Return a lookup that asks OpenSSH's client, or one that uses paramiko where that is not installed."""
     program = shutil.which("ssh")
     if program is not None:
         try:

@@ -24,7 +24,7 @@ from tflaunch.transport.base import LinkError
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 
-# paramiko logs errors with their tracebacks, which Python prints if there is no handler.
+# paramiko logs errors with their tracebacks, which Python prints without a handler.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").propagate = False
 
@@ -249,7 +249,7 @@ def shake_hands(
         algorithms: the user's lists, by keyword (`KEYWORDS`).
 
     Raises:
-        LinkError: there is no usable SSH server, or the configuration leaves no usable algorithm.
+        LinkError: no SSH server answers, or the configuration leaves no usable algorithm.
     """
     try:
         transport = Transport(stream, key_types, algorithms or {})

@@ -36,7 +36,7 @@ def run_called(name: str) -> Path:
     """Return the directory of the run with this full name.
 
     Raises:
-        TflaunchError: there is no such run.
+        TflaunchError: no run has this name.
     """
     directory = runs.find_run(name)
     if directory.name != name:

@@ -271,7 +271,7 @@ def _chosen(directory: Path, wanted: str) -> list[str]:
     """Return the wanted tasks, which are separated by commas.
 
     Raises:
-        TflaunchError: there is no such task.
+        TflaunchError: no task has this name.
     """
     return selectors.select_tasks(runs.plan_of(directory), [] if wanted == _ALL else wanted.split(","))
 

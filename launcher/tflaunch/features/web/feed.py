@@ -52,7 +52,7 @@ class RunFeed:
     """Follows one run until it ends, or no page has shown it for some seconds; then ``forget`` is called.
 
     ``pieces`` are the newest ``status``, ``timeline``, ``machines`` (what is known of each host) and, if the run cannot
-    be read, ``trouble``. Pages enter and leave in the server's event loop, which alone decides that nobody looks any
+    be read, ``trouble``. Pages enter and leave in the server's event loop, which alone decides that no page is left any
     more.
     """
 

@@ -35,7 +35,7 @@ def task_plan(directory: Path, job: Job, name: str) -> dict[str, Any]:
         name: the task.
 
     Raises:
-        TflaunchError: there is no such task.
+        TflaunchError: no task has this name.
     """
     plan = _current_plan(job)
     if name not in job.tasks:

@@ -103,7 +103,7 @@ def open_file(directory: Path, plan: Plan, parts: Sequence[bytes]) -> tuple[IO[b
         A regular file, and what replaces the secrets in it, None if it is sent as it is.
 
     Raises:
-        OSError: there is no such file, or it is not for users: a link, a pipe, or one of tflaunch's own.
+        OSError: the file does not exist, or is not for users: a link, a pipe, or one of tflaunch's own.
     """
     group, *names = map(os.fsdecode, parts)
     if not names or any(name in ("", ".", "..") or "/" in name or "\0" in name for name in names):
@@ -119,7 +119,7 @@ def open_file(directory: Path, plan: Plan, parts: Sequence[bytes]) -> tuple[IO[b
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise FileNotFoundError
-    file = FileIO(descriptor)  # unlike a descriptor, it is closed even if nobody begins to read it
+    file = FileIO(descriptor)  # unlike a descriptor, it is closed even if it is never read
     return file, Redactor(secrets_of(directory)) if group == _RUN and last != HISTORY_NAME else None
 
 

@@ -95,7 +95,7 @@ class Breakpoints:
     """Those of one attempt of a task.
 
     The supervisor gets ``breakpoint_reached`` when one waits, and ``breakpoint_left`` when none does any more. A
-    terminal is a call: it is told where the process waits, output, and that a command is asked for, and answered with
+    terminal is a call: it receives where the process waits, output, and that a command is asked for, and answered with
     the reason why it is not attached any more.
     """
 

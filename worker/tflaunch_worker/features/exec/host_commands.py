@@ -47,7 +47,7 @@ class HostCommands(Service):
     def run_command(self, call: Call, message: dict[str, Any]) -> None:
         """Run a command beside the latest attempt of a task, in a terminal unless ``columns`` is 0.
 
-        It is answered with the exit code, which is 128 + N for a signal, and why there is no other, or "".
+        It is answered with the exit code, which is 128 + N for a signal, and the problem that caused it, or "".
         """
         task = self.agent.tasks.get(message["task"])
         if task is None:

@@ -1,4 +1,4 @@
-"""A command beside a task: its processes, and the bytes in both directions, of which a window is on the way at most.
+"""A command beside a task: its processes, and its bytes in both directions, at most a window at a time.
 
 Its processes are those below its *keeper*, a fork of the agent that starts it and adopts all that it leaves: they are
 known whatever session or environment they have, and never count as those of the task. They end with the call: they get
@@ -42,7 +42,7 @@ check_size = schema.integer(0, 2**15)
 
 
 class RunningCommand:
-    """A process with its streams; the call is told its output, and answered when nothing of it is left."""
+    """A process with its streams; the call carries its output, and is answered when nothing of it is left."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class RunningCommand:
             _set_size(self._stdin, message["rows"], message["columns"])
 
     def end(self, grace: float) -> None:
-        """End it with the grace period: nobody waits for it any more, so that its output is discarded."""
+        """End it with the grace period, and discard its output: its caller has left."""
         for pid in procfs.descendants(self._keeper) if grace and not self._is_over else ():
             linux.kill(pid, None, self._told_by)
             linux.kill(pid, None, signal.SIGCONT)  # a stopped process acts only after it is continued
@@ -282,7 +282,7 @@ def _open_pipes() -> _Streams:
 
 
 def _set_size(terminal: int, rows: int, columns: int) -> None:
-    """Set the size of a terminal, of which the kernel tells its processes."""
+    """Set the size of a terminal; the kernel notifies its processes (SIGWINCH)."""
     try:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
     except OSError:
