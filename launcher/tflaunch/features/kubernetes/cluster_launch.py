@@ -93,11 +93,7 @@ def _withdraw(path: Path) -> None:
 
 
 def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> bytes:
-    """Return what the supervisor begins with: a line with plan and secrets, and an archive of spec and code.
-
-    Raises:
-        TflaunchError: a secret cannot be read, or the code is too large.
-    """
+    """Return what the supervisor begins with: a line with plan and secrets, and an archive of spec and code."""
     values = {name: value or "" for name, value in read_secrets(plan.secrets).items()}
     code = launch.code_for_hosts(plan)
     if "records" in features():
@@ -151,11 +147,7 @@ def _create_owned(cluster: KubernetesPlan, run: str, parts: Sequence[bytes], own
 
 
 def _wait_until_running(path: Path, cluster: KubernetesPlan, is_quiet: bool) -> int:
-    """Show the run's messages until its tasks run; return 0 then, or its exit code if it ends first.
-
-    Raises:
-        TflaunchError: the supervisor's pod does not run within ``kubernetes.pending``, or cannot.
-    """
+    """Show the run's messages until its tasks run; return 0 then, or its exit code if it ends first."""
     begun = time.monotonic()
     told = ""
     command = ["launcher", "await-start", path.name, *(["--quiet"] if is_quiet else [])]
@@ -179,11 +171,7 @@ def _wait_until_running(path: Path, cluster: KubernetesPlan, is_quiet: bool) -> 
 
 
 def _require_startable(cluster: KubernetesPlan, state: LauncherState, waited: float) -> None:
-    """Check that the supervisor's pod may still run.
-
-    Raises:
-        TflaunchError: it may not.
-    """
+    """Raise a `TflaunchError` if the supervisor's pod may not run any more."""
     if _NO_TFLAUNCH in state.failure:
         message = (
             f"image {cluster.launcher!r} has no tflaunch, and with -d the supervisor runs in the cluster; name an"

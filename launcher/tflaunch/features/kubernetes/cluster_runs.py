@@ -273,9 +273,6 @@ def _remove(path: Path) -> None:
 def find_runs(settings: Sequence[str]) -> list[Path]:
     """Return the directories of this user's runs in a namespace; those that were not here have a note only.
 
-    Args:
-        settings: of a spec, which say where.
-
     Raises:
         TflaunchError: Kubernetes does not tell them.
     """

@@ -59,13 +59,7 @@ def exec_command(cluster: KubernetesPlan, pod: str) -> list[str]:
 
 
 def run_kubectl(cluster: KubernetesPlan, *arguments: str, given: str = "", patience: float = _PATIENCE) -> str:
-    """Return the output of a kubectl command.
-
-    Args:
-        cluster: the cluster, context and namespace.
-        arguments: the command without `kubectl`.
-        given: its standard input.
-        patience: its time limit, in seconds.
+    """Return the output of a kubectl command; ``patience`` is its time limit, in seconds.
 
     Raises:
         KubectlError: it cannot be run, or fails.

@@ -60,13 +60,9 @@ def split_order(order: bytes) -> list[bytes]:
 
 
 def job(cluster: KubernetesPlan, run: str, parts: int, user: str) -> dict[str, Any]:
-    """Return the Job of the supervisor. It starts no pod until its parallelism is raised to 1.
+    """Return the Job of the supervisor, which starts no pod until its parallelism is raised to 1.
 
-    Args:
-        cluster: where it is made.
-        run: the run's name.
-        parts: the number of parts of its order.
-        user: the user who starts the run; other machines find it by this name.
+    ``parts`` is the number of parts of its order; ``user`` starts the run, and other machines find it by this name.
     """
     name = launcher_name(cluster)
     fields = _fields_of_users(cluster)
@@ -123,15 +119,7 @@ def job(cluster: KubernetesPlan, run: str, parts: int, user: str) -> dict[str, A
 def owned(
     cluster: KubernetesPlan, run: str, parts: Sequence[bytes], owner: Mapping[str, str], pods: Iterable[str]
 ) -> list[dict[str, Any]]:
-    """Return what the Job owns, except for the objects of the tasks.
-
-    Args:
-        cluster: where they are made.
-        run: the run's name.
-        parts: those of the supervisor's order.
-        owner: the reference to the Job.
-        pods: the names of the tasks' pods.
-    """
+    """Return what the Job owns, except for the objects of the tasks: ``pods`` are the names of theirs."""
     own, rbac = launcher_name(cluster), "rbac.authorization.k8s.io"
 
     def made(kind: str, name: str = own, api: str = "v1", **fields: Any) -> dict[str, Any]:

@@ -30,14 +30,7 @@ class PodConnectors:
     """Creates the connectors for all pods of one run."""
 
     def __init__(self, cluster: KubernetesPlan, run: str, hosts: Sequence[HostPlan], patience: float) -> None:
-        """Prepare what the connectors share.
-
-        Args:
-            cluster: where the pods are.
-            run: the run's name.
-            hosts: the pods.
-            patience: the timeout for reaching a pod that runs, in seconds.
-        """
+        """Prepare what they share; ``patience`` is the timeout for reaching a pod that runs, in seconds."""
         self._cluster = cluster
         self._watch = PodWatch(cluster, f"{RUN_LABEL}={run}", [host.host for host in hosts])
         self._commands = CommandConnectors(run, patience)

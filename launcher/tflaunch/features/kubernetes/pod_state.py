@@ -31,12 +31,9 @@ class PodState(NamedTuple):
 def read_pods(
     items: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]], names: Iterable[str]
 ) -> dict[str, PodState]:
-    """Return the state of the pods with these names.
+    """Return the state of the pods with these names, which should exist.
 
-    Args:
-        items: the run's pods and StatefulSets, as the API returns them.
-        events: the warnings about them.
-        names: pods that should exist.
+    ``items`` are the run's pods and StatefulSets, as the API returns them, and ``events`` the warnings about them.
     """
     known = list(items)
     pods = {item["metadata"]["name"]: item for item in known if item["kind"] == "Pod"}

@@ -16,15 +16,9 @@ _PATIENCE = 60.0  # seconds after the end, which a busy host and its link may ne
 
 
 class TaskProfile(NamedTuple):
-    """The profile of a task: sampled stacks with a `flame_graph`, or the `problem` with it.
+    """The profile of a task: sampled stacks at ``path`` with a ``flame_graph``, or the ``problem`` with it.
 
-    Args:
-        task: its name.
-        problem: why there is none.
-        path: where it is stored.
-        samples: how often its Python stacks were sampled.
-        hottest: in which function the main thread was most often.
-        flame_graph: the drawing of these.
+    ``samples``: how often its stacks were sampled; ``hottest``: the function in which the main thread was most often.
     """
 
     task: str
@@ -44,12 +38,7 @@ class Profile(NamedTuple):
 
 
 def make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iterator[TaskProfile]:
-    """Yield the profile of each task as it arrives.
-
-    Args:
-        directory: the run's.
-        tasks: their names; none for all that belong to a role.
-        seconds: how long they are profiled, all at once.
+    """Yield the profile of each task as it arrives; by default of all that belong to a role, in ``seconds``.
 
     Raises:
         TflaunchError: the supervisor refuses, has exited, or does not answer.

@@ -79,9 +79,6 @@ def current_job(directory: Path) -> SlurmJob | None:
 def find_runs(settings: Sequence[str]) -> list[Path]:
     """Return the directories of this user's runs that Slurm has; one with another TFLAUNCH_HOME is linked to.
 
-    Args:
-        settings: unused: there is one Slurm.
-
     Raises:
         TflaunchError: Slurm does not tell them, or this machine has none.
     """

@@ -100,12 +100,7 @@ class NodeSize(NamedTuple):
 
 
 def run_command(*command: str, given: str | None = None, patience: float = _PATIENCE) -> str:
-    """Return the output of a Slurm command.
-
-    Args:
-        command: its argv.
-        given: its input.
-        patience: seconds to wait for it.
+    """Return the output of a Slurm command, which gets ``given`` as its input and ``patience`` seconds.
 
     Raises:
         NoSlurmError: this machine has no such command.

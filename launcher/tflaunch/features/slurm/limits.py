@@ -43,11 +43,7 @@ def find_ending() -> Ending:
 def find_problems(wanted: Mapping[str, str], spec: Spec, roles: Collection[str], ending: Ending) -> list[Problem]:
     """Return what is known to keep a job from running, or from ending well; [] if Slurm cannot be asked.
 
-    Args:
-        wanted: options of sbatch for the job, or a part of it.
-        spec: whose tasks the job runs.
-        roles: those of the part.
-        ending: how Slurm ends jobs.
+    ``wanted`` are the options of sbatch for the job, or for the part of it that has these roles of the spec.
     """
     try:
         found = [*_problems_of_partition(wanted), *_short_grace(spec.timeouts.grace, ending)]

@@ -50,12 +50,7 @@ def is_in_turn(job: SlurmJob) -> bool:
 
 
 def find_place(number: str, job: SlurmJob | None) -> QueuePlace | None:
-    """Return where a job is in the queue; None if it does not wait for others, or Slurm does not tell.
-
-    Args:
-        number: its ID.
-        job: its state.
-    """
+    """Return where a job is in the queue; None if it does not wait for others, or Slurm does not tell."""
     if job is None or not is_in_turn(job) or not job.partition:
         return None
     about = ["--noheader", "--states=PENDING", f"--partition={job.partition}", "--sort=-p,i", "--format=%i %S"]

@@ -100,11 +100,7 @@ def _problems_there(plan: Plan, spec: Spec, ending: Ending) -> list[Problem]:
 
 
 def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan, list[Problem]]:
-    """Return a spec on placeholder nodes, its plan and its warnings.
-
-    Raises:
-        SpecError: the spec is invalid, or cannot run there; lists all problems.
-    """
+    """Return a spec on placeholder nodes, its plan and its warnings; raises as `check_spec`."""
     spec = slurm.with_gpus_of_nodes(with_gpus(_on_assumed_nodes(file, order)))
     if problems := lint.unused_image(spec, ENGINE) + lint.refused_spares(spec, ENGINE):
         raise SpecError(file.source, problems)
@@ -153,16 +149,7 @@ def load_spec(file: SpecFile, order: SpecOrder) -> Spec:
 
 
 def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[str, str]]) -> str:
-    """Submit a run to Slurm, and return the job's ID.
-
-    Args:
-        directory: the run's, which has a copy of its spec.
-        order: how to start it.
-        parts: the options of sbatch for each part of the job; the first part has the supervisor.
-
-    Raises:
-        TflaunchError: sbatch does not know an option (exit code 2), or the job cannot be submitted (3).
-    """
+    """Submit a run to Slurm with the options of each part of its job, the supervisor's first; return the job's ID."""
     private_files.write_text(directory.path / batch.ORDER_NAME, json.dumps(order._asdict()))
     first, *others = parts
     ours = {"output": str(directory.path / SUPERVISOR_LOG).replace("%", "%%"), "open-mode": "append"}

@@ -58,9 +58,6 @@ def _take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
     """Return the order in a run's directory, and the directory, prepared for the run to begin.
 
     Files of an earlier execution of the job, before Slurm requeued it, are moved to ``earlier-N``.
-
-    Raises:
-        TflaunchError: the order is missing, or another user could have written it.
     """
     open_run(path)
     try:
@@ -82,11 +79,7 @@ def _take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
 
 
 def _plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
-    """Return the plan of a submitted run on the nodes that Slurm has given to this job.
-
-    Raises:
-        SpecError: the spec does not fit these nodes.
-    """
+    """Return the plan of a submitted run on the nodes that Slurm has given to this job."""
     path, base = directory.path / f"spec{order.suffix}", Path(order.directory)
     file = read_spec_file(path)._replace(directory=base)
     spec = submission.load_spec(file, order)

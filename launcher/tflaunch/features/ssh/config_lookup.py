@@ -66,11 +66,7 @@ class OpenSshReader:
     """Asks `ssh -G`. Thread-safe."""
 
     def __init__(self, program: str, system_file: Path = SYSTEM_FILE) -> None:
-        """Ask the client for its defaults.
-
-        Args:
-            program: the path of the client.
-            system_file: the configuration file to read after the user's.
+        """Ask the client at a path for its defaults; it is to read ``system_file`` after the user's.
 
         Raises:
             LinkError: it is not an OpenSSH client that supports -G.
@@ -124,14 +120,10 @@ class OpenSshReader:
 
 
 def parse_answer(raw: bytes, alias: str) -> Values:
-    """Parse the output of `ssh -G` into values by keyword.
-
-    Args:
-        raw: its output: one line per value, preceded by the keyword.
-        alias: the destination that was looked up, for messages.
+    """Parse the output of `ssh -G` into values by keyword; ``alias`` is the destination, for messages.
 
     Raises:
-        LinkError: `raw` is not the output of `ssh -G`.
+        LinkError: it is something else.
     """
     values: dict[str, list[str]] = {}
     for line in raw[:MAX_BYTES].decode(errors="replace").removesuffix("\n").split("\n"):

@@ -39,10 +39,6 @@ class Connector:
     def connect(self, target: Target, limit: Limit) -> Transport:
         """Return a connection to a host, with its key checked and the user logged in; jump hosts stay connected.
 
-        Args:
-            target: the host.
-            limit: the timeout for all steps together.
-
         Raises:
             LinkError: with the cause and the remedy, but not the host's name.
         """
@@ -143,15 +139,7 @@ class _Login:
         self._limit = limit
 
     def log_in(self, offers: Sequence[Offer], problems: Sequence[str]) -> None:
-        """Log in with the first key that is accepted.
-
-        Args:
-            offers: the keys to try, in order.
-            problems: why other keys cannot be tried.
-
-        Raises:
-            LinkError: no key is accepted.
-        """
+        """Log in with the first key that is accepted; ``problems`` say why other keys cannot be tried."""
         tried: list[str] = []
         verdict: Exception | None = None
         for offer in offers:

@@ -98,12 +98,7 @@ class SshConnector:
 
 
 def _open_session(transport: Transport, user: str, patience: float) -> paramiko.Channel:
-    """Return a channel for a command.
-
-    Raises:
-        LinkError: the host refuses one.
-        paramiko.SSHException, EOFError, OSError: the connection broke.
-    """
+    """Return a channel for a command; raise a `LinkError` if the host refuses one."""
     try:
         return transport.open_session(timeout=patience)
     except paramiko.SSHException:

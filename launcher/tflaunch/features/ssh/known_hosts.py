@@ -70,12 +70,7 @@ class KnownHosts:
                 self._by_name.setdefault(name.lower(), []).append(line)
 
     def key_types(self, name: str, port: int) -> list[str]:
-        """Return the host key algorithms to ask a host for: those of its known keys, none if it is not known.
-
-        Args:
-            name: the host's name in known_hosts, without a port.
-            port: the port of its sshd.
-        """
+        """Return the host key algorithms to ask a host for: those of its known keys, none if it is not known."""
         found: dict[str, None] = {}
         for line in self._about(name, port):
             if line.marker == _AUTHORITY:
@@ -85,12 +80,12 @@ class KnownHosts:
         return list(found)
 
     def check(self, name: str, port: int, key: paramiko.PKey, command: str, rsa_bits: int = 1024) -> None:
-        """Check the key of a host against the known keys.
+        """Check the key that a host presents against the known keys.
 
         Args:
             name: the host's name in known_hosts, without a port.
             port: the port of its sshd.
-            key: the key that it presented.
+            key: the key.
             command: the command that lets the user inspect and accept the key.
             rsa_bits: the minimum size of an RSA key, in bits.
 

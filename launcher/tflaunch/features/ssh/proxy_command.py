@@ -56,10 +56,7 @@ class ProxySocket(WakingSocket):
     """A connection through a ProxyCommand, which ends with the connection, or at the latest with tflaunch."""
 
     def __init__(self, command: str) -> None:
-        """Start a command in the user's shell, as `ssh` does.
-
-        Args:
-            command: the command with all tokens expanded.
+        """Start a command in the user's shell, as `ssh` does; all its tokens are expanded.
 
         Raises:
             LinkError: the system allows no more processes or threads.

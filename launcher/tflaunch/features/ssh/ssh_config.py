@@ -115,16 +115,10 @@ class SshConfig:
         jumps: tuple[Target, ...] | None = None,
         trail: tuple[str, ...] = (),
     ) -> Target:
-        """Look a destination up; arguments take precedence.
+        """Look a destination up; arguments take precedence over what is configured.
 
-        Args:
-            host: the name for messages.
-            alias: the destination to look up.
-            user: the user to log in as, None for the configuration's.
-            port: the port to connect to, None for the configuration's.
-            identity_file: the key named in the spec.
-            jumps: the jump hosts to reach it through, None for the configuration's.
-            trail: the destinations that led to this jump host, starting with the host in the spec.
+        ``host`` is the name for messages, ``identity_file`` the key named in the spec, ``jumps`` the route to it, and
+        ``trail`` the destinations that led to this jump host, starting with the host in the spec.
         """
         options = _Options(alias, self._lookup(alias, user, port))
         is_direct = jumps is not None  # reached through jump hosts, so its own ProxyJump and ProxyCommand do not apply

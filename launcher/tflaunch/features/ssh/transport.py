@@ -127,12 +127,7 @@ class Transport(paramiko.Transport):
     def __init__(
         self, stream: socket.socket | paramiko.Channel, key_types: Sequence[str], algorithms: Mapping[str, str]
     ) -> None:
-        """Prepare a connection.
-
-        Args:
-            stream: the stream to run it over.
-            key_types: the host key algorithms to prefer.
-            algorithms: the user's lists, by keyword (`KEYWORDS`).
+        """Prepare a connection with host key algorithms to prefer, and the user's lists.
 
         Raises:
             LinkError: a list leaves no usable algorithm.
@@ -241,12 +236,7 @@ def shake_hands(
 ) -> Transport:
     """Return an encrypted connection to a server whose host key has not been checked yet.
 
-    Args:
-        stream: the connection to use, which is closed if this fails.
-        there: its destination, for messages.
-        key_types: the host key algorithms to prefer.
-        limit: the timeout.
-        algorithms: the user's lists, by keyword (`KEYWORDS`).
+    ``stream`` is closed if this fails; ``there`` is its destination, for messages. The others are as in `Transport`.
 
     Raises:
         LinkError: no SSH server answers, or the configuration leaves no usable algorithm.
@@ -382,10 +372,7 @@ _DEFAULTS: Mapping[str, Sequence[str]] = {
 def allowed_algorithms(keyword: str, wish: str, supported: Sequence[str]) -> tuple[str, ...]:
     """Return the algorithms to offer, in order of preference.
 
-    Args:
-        keyword: one of `KEYWORDS`.
-        wish: the user's comma-separated list; "" for our defaults.
-        supported: the algorithms that paramiko supports.
+    ``keyword`` is one of `KEYWORDS`, and ``wish`` the user's comma-separated list, "" for our defaults.
 
     Raises:
         LinkError: paramiko supports none of them.

@@ -51,12 +51,7 @@ class AgentKey(paramiko.PKey):
     """
 
     def __init__(self, path: str, blob: bytes) -> None:
-        """Describe a key from an agent's list.
-
-        Args:
-            path: the agent's socket.
-            blob: the public key, or a certificate.
-        """
+        """Describe a public key or certificate in the list of the agent at a socket."""
         super().__init__()
         self.public_blob: paramiko.pkey.PublicBlob | None = None
         self.is_refused = False
@@ -168,11 +163,7 @@ class Keys:
         self._lock = threading.Lock()
 
     def offers(self, target: Target, patience: float) -> tuple[list[Offer], list[str]]:
-        """Return the keys to try, and why the other files are not usable.
-
-        Args:
-            target: where to log in.
-            patience: the timeout in seconds.
+        """Return the keys to try, and why the other files are not usable; the agent has ``patience`` seconds.
 
         Raises:
             LinkError: the key named in the spec cannot be used.

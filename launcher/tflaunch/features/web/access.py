@@ -64,14 +64,7 @@ class Guarded:
     """ASGI middleware that checks every request against an `Access`, whatever the routes of the application."""
 
     def __init__(self, app: ASGIApp, access: Access, port: int, start: str = "/") -> None:
-        """Guard an application.
-
-        Args:
-            app: the application.
-            access: the tokens and sessions that are valid.
-            port: the port of the server; it is in the cookie's name, as other servers on this host have cookies, too.
-            start: where a link leads.
-        """
+        """Guard an application; ``port`` is in the cookie's name, as other servers here have cookies, too."""
         self._app = app
         self._access = access
         self._start = start

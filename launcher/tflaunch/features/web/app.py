@@ -268,11 +268,7 @@ def _observer(directory: Path) -> Observer:
 
 
 def _chosen(directory: Path, wanted: str) -> list[str]:
-    """Return the wanted tasks, which are separated by commas.
-
-    Raises:
-        TflaunchError: no task has this name.
-    """
+    """Return the wanted tasks, which are separated by commas; raise a `TflaunchError` if one does not exist."""
     return selectors.select_tasks(runs.plan_of(directory), [] if wanted == _ALL else wanted.split(","))
 
 

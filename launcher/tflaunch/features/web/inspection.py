@@ -29,11 +29,6 @@ _MOST_COMMANDS = 12
 def task_plan(directory: Path, job: Job, name: str) -> dict[str, Any]:
     """Return the command, working directory and environment of a task in the current attempt.
 
-    Args:
-        directory: the run's directory.
-        job: the run's job.
-        name: the task.
-
     Raises:
         TflaunchError: no task has this name.
     """
@@ -74,10 +69,7 @@ def what_ran(directory: Path, job: Job) -> dict[str, Any]:
 def machines_of(directory: Path, job: Job, gpus: Mapping[str, int | None]) -> dict[str, Any]:
     """Return what is known of each host: its number of GPUs, those of its tasks, and of this machine cores and memory.
 
-    Args:
-        directory: the run's directory.
-        job: the run's job.
-        gpus: the number of GPUs of the hosts that have joined.
+    ``gpus`` are the numbers of GPUs of the hosts that have joined.
     """
     here = read_record(directory).get("machine")
     known = {name: here.get(name) for name in ("cores", "memory", "gpu_models")} if isinstance(here, dict) else {}

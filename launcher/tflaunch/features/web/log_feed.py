@@ -50,10 +50,7 @@ class LogFeed:
     def since(self, seen: int | None) -> tuple[int, list[bytes]]:
         """Return the events since the first ``seen`` parts, and how many parts there are now.
 
-        A new page gets ``cut``, too, if there are lines before its first ones.
-
-        Args:
-            seen: what the last call returned, None for a page that has not seen anything.
+        A new page, for which ``seen`` is None, gets ``cut``, too, if there are lines before its first ones.
         """
         if seen is None:
             lines = _event(heapq.merge(*self._last.values(), key=lambda line: line[0]))

@@ -62,12 +62,7 @@ class OfferedFile(NamedTuple):
 
 
 def list_files(directory: Path, plan: Plan) -> dict[str, Any]:
-    """Return the files of a run that can be downloaded, by group.
-
-    Args:
-        directory: the run's directory.
-        plan: the run's plan.
-    """
+    """Return the files of a run that can be downloaded, by group."""
     found: list[OfferedFile] = []
     left_out = 0
     own = sorted(name for name in _names(directory) if _is_own(name))
@@ -153,11 +148,7 @@ def make_report(directory: Path, with_logs: bool) -> IO[bytes]:
 
 
 def _open_below(directory: Path, inner: Sequence[str], last: str) -> int:
-    """Open a file below a directory without following links.
-
-    Raises:
-        OSError: there is none.
-    """
+    """Open a file below a directory without following links."""
     place = os.open(directory, _DIRECTORY)
     try:
         for name in inner:
