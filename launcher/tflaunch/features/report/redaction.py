@@ -6,7 +6,7 @@ import functools
 import heapq
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -93,10 +93,6 @@ _LONGEST_PLACE = 20_000
 _BEFORE = 80  # bytes before a secret on which its recognition can depend
 
 
-_Find = Callable[[bytes, int], Iterator[tuple[int, int, bytes]]]
-"""Finds what to hide in data from a position on: start, end, and the text before the value to keep."""
-
-
 class Redactor:
     """Hides given values, then what looks secret by its context or its form."""
 
@@ -113,9 +109,9 @@ class Redactor:
         self.hidden = 0
         """The number of values hidden so far."""
         # In separate passes, as a given value may continue after what looks like its end in a context.
-        self._stages: list[_Find] = [_matches_of(_places())]
+        self._stages = [_places()]
         if ordered:
-            self._stages.insert(0, _matches_of([re.compile(b"|".join(map(re.escape, ordered)))]))
+            self._stages.insert(0, [re.compile(b"()(?:" + b"|".join(map(re.escape, ordered)) + b")")])
 
     def redact(self, text: str) -> bytes:
         """Return a complete text without secrets."""
@@ -123,42 +119,37 @@ class Redactor:
 
     def redact_stream(self, pieces: Iterable[bytes]) -> Iterable[bytes]:
         """Yield a text without secrets, from and in pieces."""
-        for find in self._stages:
-            pieces = self._replace(find, pieces)
+        for patterns in self._stages:
+            pieces = self._replace(patterns, pieces)
         return pieces
 
-    def _replace(self, find: _Find, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    def _replace(self, patterns: list[re.Pattern[bytes]], pieces: Iterable[bytes]) -> Iterator[bytes]:
         data, begin = b"", 0  # the data before `begin` was shown, and is kept as context for what follows
         for piece in pieces:
             data += piece
             safe = len(data) - self.longest  # a match that begins before it is complete
             if safe > begin:
-                shown, end = self._split(find, data, begin, safe)
+                shown, end = self._split(patterns, data, begin, safe)
                 yield shown
                 kept = max(0, end - _BEFORE)
                 data, begin = data[kept:], end - kept
-        yield self._split(find, data, begin, len(data))[0]
+        yield self._split(patterns, data, begin, len(data))[0]
 
-    def _split(self, find: _Find, data: bytes, begin: int, safe: int) -> tuple[bytes, int]:
+    def _split(self, patterns: list[re.Pattern[bytes]], data: bytes, begin: int, safe: int) -> tuple[bytes, int]:
         """Return the data from ``begin`` to ``safe`` without the secrets that begin in it, and where it ends."""
         shown, position = [], begin
-        for start, end, kept in find(data, begin):
+        matches = (pattern.finditer(data, begin) for pattern in patterns)
+        for match in heapq.merge(*matches, key=lambda match: match.span()):
+            start, end = match.span()
             if start >= max(safe, position):
                 break
             if start >= position:
+                kept = match[1]  # the text before the value
                 shown += [data[position:start], kept, HIDDEN]
                 self.hidden += data[start + len(kept) : end] != HIDDEN  # otherwise an earlier stage has counted it
             position = max(position, end)
         end = max(position, safe)
         return b"".join([*shown, data[position:end]]), end
-
-
-def _matches_of(patterns: Sequence[re.Pattern[bytes]]) -> _Find:
-    def matches(pattern: re.Pattern[bytes], data: bytes, begin: int) -> Iterator[tuple[int, int, bytes]]:
-        for match in pattern.finditer(data, begin):
-            yield match.start(), match.end(), match[1] if pattern.groups else b""
-
-    return lambda data, begin: heapq.merge(*(matches(pattern, data, begin) for pattern in patterns))
 
 
 @functools.cache

@@ -112,14 +112,6 @@ def preview(run: Path, diagnosis: str, out: IO[bytes] | None = None, *, with_log
     return entries
 
 
-class _Source(NamedTuple):
-    """A file of the run; ``most`` is how many bytes at its end are packed, None for all."""
-
-    name: str
-    path: Path
-    most: int | None
-
-
 def _write(run: Path, diagnosis: str, out: IO[bytes], with_logs: bool) -> list[Entry]:
     entries = []
     with tarfile.open(fileobj=out, mode="w|gz") as archive:
@@ -141,39 +133,40 @@ def _contents(run: Path, diagnosis: str, with_logs: bool) -> Iterator[tuple[Entr
         redactor = Redactor(values)
         data = redactor.redact(text.rstrip("\n") + "\n")
         yield Entry(name, len(data), redactor.hidden, ""), io.BytesIO(data)
-    for source in _sources(run):
-        if source.most is not None and not with_logs:
-            yield Entry(source.name, 0, 0, "not packed, --logs adds it"), None
+    for name, path, most in _sources(run):
+        if most is not None and not with_logs:
+            yield Entry(name, 0, 0, "not packed, --logs adds it"), None
             continue
         # The size must be known before the data is packed, and differs from the file's.
         with tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY) as shown:
             redactor = Redactor(values)
             try:
-                note = _copy(source, shown, redactor)
+                note = _copy(path, most, shown, redactor)
             except _NotPackedError as error:
-                yield Entry(source.name, 0, 0, f"not packed, {error}"), None
+                yield Entry(name, 0, 0, f"not packed, {error}"), None
                 continue
             size = shown.tell()
             shown.seek(0)
-            yield Entry(source.name, size, redactor.hidden, note), shown
+            yield Entry(name, size, redactor.hidden, note), shown
 
 
 class _NotPackedError(Exception):
     """A file cannot be read, or is not a regular file."""
 
 
-def _sources(run: Path) -> Iterator[_Source]:
+def _sources(run: Path) -> Iterator[tuple[str, Path, int | None]]:
+    """Yield files of a run, and how many bytes at their ends are packed, None for all."""
     for path in [*sorted(run.glob("spec.*")), run / "plan.json", run / "events.jsonl"]:
-        yield _Source(path.name, path, None)
-    found = sorted(run.glob("logs/*"))
+        yield path.name, path, None
+    logs = sorted(run.glob("logs/*"))
     if (run / "logs").is_symlink():  # --log-dir, which may contain other files
         names = {path_of(run, _field(task, "task", str)).name for task in _tasks(run)}
-        found = [path for path in found if path.name in names]
-    for path in found:
-        yield _Source(f"logs/{path.name}", path, _LOG_TAIL)
+        logs = [path for path in logs if path.name in names]
+    for path in logs:
+        yield f"logs/{path.name}", path, _LOG_TAIL
 
 
-def _copy(source: _Source, out: IO[bytes], redactor: Redactor) -> str:
+def _copy(path: Path, most: int | None, out: IO[bytes], redactor: Redactor) -> str:
     """Copy a file without secrets, and return a note about which part of it is included.
 
     Cutting off the beginning of a file may cut a secret in half, which is then not recognized: the text before the
@@ -183,16 +176,16 @@ def _copy(source: _Source, out: IO[bytes], redactor: Redactor) -> str:
         _NotPackedError: the file cannot be read.
     """
     try:
-        descriptor = os.open(source.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise _NotPackedError(error.strerror) from None
     with open(descriptor, "rb") as file:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
             raise _NotPackedError("it is not a regular file")
-        is_cut = source.most is not None and state.st_size > source.most
-        if is_cut and source.most is not None:
-            file.seek(state.st_size - source.most)
+        is_cut = most is not None and state.st_size > most
+        if most is not None and is_cut:
+            file.seek(state.st_size - most)
         doubtful = redactor.longest if is_cut else 0
         for shown in redactor.redact_stream(_pieces(file, state.st_size - file.tell())):  # the file may be growing
             doubtful, certain = _without(doubtful, shown)

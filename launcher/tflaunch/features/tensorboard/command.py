@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -106,14 +105,6 @@ def _python_with_tensorboard(candidates: list[str], workdir: str) -> str:
     raise TflaunchError(f"there is no TensorBoard for {listed}: {command}", EXIT_USAGE)
 
 
-class _StoppedError(BaseException):
-    """The user requested the end with this signal."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
 def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
     """Run TensorBoard until a signal arrives; return the exit code of the command.
 
@@ -126,22 +117,28 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
     Raises:
         TflaunchError: TensorBoard exited by itself, or the requested port is not free.
     """
+    from tflaunch.interrupts import interrupt_at_end
     from tflaunch.plan.tensorboard import USUAL_PORT
     from tflaunch.port_holder import listen_on_first
+    from tflaunch_worker import linux
     from tflaunch_worker.agent.network import listening_sockets
-    from tflaunch_worker.signals import ending_here
 
     # Three attempts, because another program may take any port before TensorBoard listens on it.
     attempts: list[tuple[int, ...]] = [(USUAL_PORT, 0), (0,), (0,)] if wanted is None else [(wanted,)]
     process: subprocess.Popen[bytes] | None = None
-    stopping = (signal.SIGINT, *ending_here())
+    came = interrupt_at_end()  # in place of that of the command line, for which Ctrl-C is a failure
     try:
-        for number in stopping:
-            signal.signal(number, _stop)
         while True:
             with listen_on_first(attempts.pop(0)) as probe:
                 port = probe.getsockname()[1]
-            process = _start([*argv, "--port", str(port)], workdir)
+            process = subprocess.Popen(
+                [*argv, "--port", str(port)],
+                cwd=workdir,
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,
+                start_new_session=True,  # `is_listening` looks for its listener in this session
+                preexec_fn=lambda: linux.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - there is one thread
+            )
             while process.poll() is None and not listening_sockets.is_listening(port, process.pid):
                 time.sleep(_POLL_INTERVAL)
             if process.returncode is None:
@@ -152,27 +149,13 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
                 continue
             code = _wait_for(process)
             break
-    except _StoppedError as stopped:
-        return 0 if stopped.number == signal.SIGINT else 128 + stopped.number
+    except KeyboardInterrupt:
+        return 128 + came[0] if came else 0
     finally:
-        for number in stopping:
-            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         if process is not None:
             _end_group(process)
     raise TflaunchError(f"TensorBoard {exit_words(code)}", EXIT_INTERNAL)
-
-
-def _start(argv: list[str], workdir: str) -> subprocess.Popen[bytes]:
-    from tflaunch_worker import linux
-
-    return subprocess.Popen(
-        argv,
-        cwd=workdir,
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr,
-        start_new_session=True,  # `is_listening` looks for its listener in this session
-        preexec_fn=lambda: linux.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - there is one thread
-    )
 
 
 def _wait_for(process: subprocess.Popen[bytes]) -> int:
@@ -187,10 +170,6 @@ def _wait_for(process: subprocess.Popen[bytes]) -> int:
         finally:
             os.close(pidfd)
     return process.wait()  # no limit: the user waits for it, and can press Ctrl-C
-
-
-def _stop(number: int, _: FrameType | None) -> None:
-    raise _StoppedError(number)
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
