@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.specs import planned
-from tflaunch.features.records import packages, run_diff, run_record
+from tflaunch.features.records import run_diff, run_record
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan, SecretSource
 from tflaunch.store.journal import Journal
@@ -167,7 +167,10 @@ def test_code_without_a_repository(tmp_path: Path) -> None:
     assert about["packages"]["pytest"] == pytest.__version__
     assert about["python"] == ".".join(map(str, sys.version_info[:3]))
     assert about["machine"]["cores"] >= 1
-    assert packages.find_interpreter(["train"], {"PATH": str(tmp_path)}) == ("", "", {})
+    (task,) = local_plan(tmp_path).tasks
+    task = task._replace(argv=("train",), env={**task.env, "PATH": str(tmp_path)})
+    about, _ = run_record.describe(local_plan(tmp_path)._replace(tasks=(task,)))
+    assert (about["interpreter"], about["packages"]) == ("", {})
 
 
 def test_the_models_of_gpus_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

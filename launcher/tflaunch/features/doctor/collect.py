@@ -234,12 +234,10 @@ def _compare_directories(
         unshared = tuple(place for place in visit.backups if place in marks and marks[place] not in answer["seen"])
         visit.known = visit.known._replace(unshared=unshared)
 
+    def remove(_: _Visit, interview: AgentRpc) -> None:
+        interview.call("remove_marks", _PATIENCE, paths=list(marks.values()))
+
     everywhere(leave, [first])
     if marks:
         everywhere(look, others)
-        clean = {"paths": list(marks.values())}
-        everywhere(lambda _, interview: _unmark(interview, clean), [first])
-
-
-def _unmark(interview: AgentRpc, paths: dict[str, list[str]]) -> None:
-    interview.call("remove_marks", _PATIENCE, **paths)
+        everywhere(remove, [first])

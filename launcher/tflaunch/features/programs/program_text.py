@@ -4,12 +4,14 @@ A place is certain only if no condition, loop or handler stands before it. The f
 place that is certain, too, which is for `program_reader` to find out.
 """
 
+# ruff: noqa: D102, N815 (what ast.NodeVisitor calls has the names of nodes)
+
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 NEVER, BY_ROLE, ALWAYS = range(3)
 """How certain it is that a task gets to a place: perhaps it does not, it does if it has some role, or in any case."""
@@ -25,9 +27,17 @@ _BESIDE_ROLES = frozenset(
     | {"FLAGS", "flags", "self", "strategy", "get", "lower", "os", "environ"}
 )
 _ROLES = frozenset({"chief", "worker", "ps", "evaluator", "master", "task", "type", "index", "TF_CONFIG"})
-_LATER = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.match_case)
-_TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))
-_COMPOUND = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Match, *_TRY)
+_COMPOUND = (
+    getattr(ast, "TryStar", ast.Try),
+    ast.If,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.With,
+    ast.AsyncWith,
+    ast.Match,
+    ast.Try,
+)
 _ENDS = ("exit", "_exit", "quit", "SystemExit")
 
 Sized = tuple[ast.AST, "ast.expr | None"]
@@ -55,7 +65,7 @@ class Call(NamedTuple):
     node: ast.Call
 
 
-class ProgramText:
+class ProgramText(ast.NodeVisitor):
     """What a file contains.
 
     Attributes:
@@ -155,13 +165,6 @@ class ProgramText:
 
     # ---- syntax nodes
 
-    def _visit(self, node: ast.AST) -> None:
-        visit = self._VISITS.get(type(node))
-        if visit is None:
-            self._visit_all(ast.iter_child_nodes(node))
-        else:
-            visit(self, node)
-
     def _place(self, node: ast.AST) -> Place:
         return Place(node, self._scope, self._certainty)
 
@@ -172,21 +175,21 @@ class ProgramText:
             self._scope, self._certainty = scope, ALWAYS
         self._certainty = min(self._certainty, certainty)
         for node in body:
-            self._visit(node)
+            self.visit(node)
             self._certainty = min(self._certainty, _certainty_after(node))
         self._scope, self._certainty = before
 
     def _visit_all(self, nodes: Iterable[ast.AST], certainty: int = ALWAYS) -> None:
         before, self._certainty = self._certainty, min(self._certainty, certainty)
         for node in nodes:
-            self._visit(node)
+            self.visit(node)
         self._certainty = before
 
     def _define(self, name: str) -> None:
         self.names.add(name)
         self.defined[name] = self.defined.get(name, 0) + 1
 
-    def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, name: str = "") -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef, name: str = "") -> None:
         self._visit_all([*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)])
         if not name:
             self._define(node.name)
@@ -195,43 +198,43 @@ class ProgramText:
             self.values.setdefault((name, each.arg), []).append(None)
         self._visit_block(node.body, scope=name)
 
-    def _visit_class(self, node: ast.ClassDef) -> None:
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._define(node.name)
         self._visit_all([*node.decorator_list, *node.bases])
         for each in node.body:
             if isinstance(each, ast.FunctionDef) and each.name == "__init__":
-                self._visit_function(each, name=node.name)  # a call of the class calls it
+                self.visit_FunctionDef(each, name=node.name)  # a call of the class calls it
             else:
-                self._visit(each)
+                self.visit(each)
 
-    def _visit_if(self, node: ast.If) -> None:
-        self._visit(node.test)
+    def visit_If(self, node: ast.If) -> None:
+        self.visit(node.test)
         certainty = BY_ROLE if _asks_for_role(node.test) else NEVER
         if _is_main_guard(node.test):
             certainty = ALWAYS if self._is_program else NEVER
         self._visit_block(node.body, certainty)
         self._visit_block(node.orelse, min(certainty, BY_ROLE))
 
-    def _visit_for(self, node: ast.For | ast.AsyncFor) -> None:
+    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
         self._visit_all([node.target, node.iter])
         self._visit_block([*node.body, *node.orelse], NEVER)
 
-    def _visit_while(self, node: ast.While) -> None:
-        self._visit(node.test)
+    def visit_While(self, node: ast.While) -> None:
+        self.visit(node.test)
         self._visit_block([*node.body, *node.orelse], NEVER)
 
-    def _visit_with(self, node: ast.With | ast.AsyncWith) -> None:
+    def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
         self._visit_all(node.items)
         self._visit_block(node.body)
 
-    def _visit_try(self, node: ast.Try) -> None:
+    def visit_Try(self, node: Any) -> None:
         self._visit_block(node.body)
         for handler in node.handlers:
             self._visit_block(handler.body, NEVER)
         self._visit_block(node.orelse, NEVER)
         self._visit_block(node.finalbody)
 
-    def _visit_import(self, node: ast.Import) -> None:
+    def visit_Import(self, node: ast.Import) -> None:
         self.imports.append((self._place(node), node))
         for each in node.names:
             top = each.name.partition(".")[0]
@@ -239,7 +242,7 @@ class ProgramText:
             self.aliases[each.asname or top] = each.name if each.asname else top
             self.names.add(each.name)
 
-    def _visit_import_from(self, node: ast.ImportFrom) -> None:
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         self.imports.append((self._place(node), node))
         module = node.module or ""
         if not node.level:
@@ -248,10 +251,10 @@ class ProgramText:
             full = self.aliases[each.asname or each.name] = f"{module}.{each.name}".lstrip(".")
             self.names.add(full)
 
-    def _visit_assign(self, node: ast.Assign) -> None:
+    def visit_Assign(self, node: ast.Assign) -> None:
         if _changed_keys(node):
             self._changing.append((self._place(node), node))
-        self._visit(node.value)
+        self.visit(node.value)
         target = node.targets[0]
         if len(node.targets) > 1 or not isinstance(target, ast.Name):
             self._visit_all(node.targets)
@@ -262,69 +265,53 @@ class ProgramText:
         if isinstance(node.value, ast.Attribute) and full.startswith(("tensorflow.", "keras.")):
             self.aliases.setdefault(target.id, full)
 
-    def _visit_delete(self, node: ast.Delete) -> None:
+    def visit_Delete(self, node: ast.Delete) -> None:
         if _changed_keys(node):
             self._changing.append((self._place(node), node))
         self._visit_all(node.targets)
 
-    def _visit_call(self, node: ast.Call) -> None:
+    def visit_Call(self, node: ast.Call) -> None:
         name = self.full_name(node.func)
         self.calls.append(Call(self._place(node), name, node))
         if _changed_keys(node):
             self._changing.append((self._place(node), node))
         self.names.add(name)
         if not name or name.startswith("."):
-            self._visit(node.func)
+            self.visit(node.func)
         self._visit_all([*node.args, *node.keywords])
 
-    def _visit_attribute(self, node: ast.Attribute) -> None:
+    def visit_Attribute(self, node: ast.Attribute) -> None:
         self.names.add(self.full_name(node))
         if not isinstance(node.value, ast.Name):
-            self._visit(node.value)
+            self.visit(node.value)
 
-    def _visit_name(self, node: ast.Name) -> None:
+    def visit_Name(self, node: ast.Name) -> None:
         self.names.add(self.full_name(node))
         if not isinstance(node.ctx, ast.Load):
             self.values.setdefault((self._scope, node.id), []).append(None)
 
-    def _visit_constant(self, node: ast.Constant) -> None:
+    def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str) and node.value.isidentifier():
             self.names.add(node.value)
             if node.value == "TF_CONFIG":
                 self._tf_configs.append(node)
 
-    def _visit_bool_op(self, node: ast.BoolOp) -> None:
-        self._visit(node.values[0])
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        self.visit(node.values[0])
         self._visit_all(node.values[1:], NEVER)
 
-    def _visit_if_exp(self, node: ast.IfExp) -> None:
-        self._visit(node.test)
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        self.visit(node.test)
         self._visit_all([node.body, node.orelse], NEVER)
 
-    def _visit_later(self, node: ast.AST) -> None:
+    def visit_Lambda(self, node: ast.AST) -> None:
         self._visit_all(ast.iter_child_nodes(node), NEVER)
 
-    _VISITS: ClassVar[dict[type[ast.AST], Callable[[ProgramText, Any], None]]] = {
-        **dict.fromkeys((ast.FunctionDef, ast.AsyncFunctionDef), _visit_function),
-        **dict.fromkeys((ast.For, ast.AsyncFor), _visit_for),
-        **dict.fromkeys((ast.With, ast.AsyncWith), _visit_with),
-        **dict.fromkeys(_LATER, _visit_later),
-        ast.ClassDef: _visit_class,
-        ast.If: _visit_if,
-        ast.While: _visit_while,
-        **dict.fromkeys(_TRY, _visit_try),
-        ast.Import: _visit_import,
-        ast.ImportFrom: _visit_import_from,
-        ast.Assign: _visit_assign,
-        ast.Delete: _visit_delete,
-        ast.Call: _visit_call,
-        ast.Attribute: _visit_attribute,
-        ast.Name: _visit_name,
-        ast.Constant: _visit_constant,
-        ast.BoolOp: _visit_bool_op,
-        ast.IfExp: _visit_if_exp,
-    }
-    """How nodes are visited; all others only as those below them are."""
+    visit_AsyncFunctionDef = visit_FunctionDef
+    visit_AsyncFor = visit_For
+    visit_AsyncWith = visit_With
+    visit_TryStar = visit_Try
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_match_case = visit_Lambda
 
 
 def _is_main_guard(test: ast.expr) -> bool:

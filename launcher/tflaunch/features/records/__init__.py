@@ -7,13 +7,13 @@ from tflaunch.feature import Feature, Verb, Watching
 FEATURE = Feature(
     verbs={
         "rerun": Verb(
-            "tflaunch.features.records.rerun:rerun",
+            "tflaunch.features.records.commands:rerun",
             "Act on runs",
             "Run the plan of an earlier run again.",
             after="restart",
         ),
         "diff": Verb(
-            "tflaunch.features.records.diff:diff",
+            "tflaunch.features.records.commands:diff",
             "Act on runs",
             "Show what differs between two runs.",
             after="fetch",

@@ -10,15 +10,16 @@ import json
 import os
 import platform
 import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tflaunch import __version__, private_files
-from tflaunch.features.records import packages
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.store.run_dir import PATCH_NAME, RECORD_NAME
 from tflaunch_worker import linux, procfs
-from tflaunch_worker.inspect import cores
+from tflaunch_worker.inspect import cores, interpreter
 
 MOST_PATCH = 16 * 1024 * 1024
 """Maximum bytes of a patch that is kept."""
@@ -51,12 +52,31 @@ def write(path: Path, plan: Plan) -> None:
 
 
 def _python(task: TaskPlan | None) -> dict[str, Any]:
-    """Return the interpreter of a task on this machine and its packages."""
-    if task is None:
+    """Return the interpreter that a task on this machine would start, and the packages that it would import."""
+    env = {**os.environ, **(task.env if task is not None else {})}
+    python = None if task is None else interpreter.find_python(task.argv[0], env)
+    if python is None:
         return {"python": "", "interpreter": "", "packages": {}}
-    env = {**os.environ, **task.env}
-    found = packages.find_interpreter(list(task.argv), env)
-    return {"python": found.version, "interpreter": found.path, "packages": found.packages}
+    return {"python": _version(python), "interpreter": python, "packages": find_packages(python, env)}
+
+
+def find_packages(python: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the versions of the packages that an interpreter would import in an environment."""
+    packages = {}
+    for directory in reversed(interpreter.package_directories(python, env)):  # of two, the first is imported
+        for path in glob.glob(os.path.join(glob.escape(directory), "*-*.dist-info")):
+            name, _, version = os.path.basename(path).removesuffix(".dist-info").partition("-")
+            packages[name.lower().replace("_", "-").replace(".", "-")] = version
+    return packages
+
+
+def _version(python: str) -> str:
+    if os.path.realpath(python) == os.path.realpath(sys.executable):
+        return platform.python_version()
+    prefix = os.path.dirname(os.path.dirname(os.path.abspath(python)))
+    settings = interpreter.environment_settings(prefix) or {}
+    version = settings.get("version", "")
+    return version or interpreter.directory_name(python, settings)[len("python") :].rstrip("*")
 
 
 def _machine() -> dict[str, Any]:
