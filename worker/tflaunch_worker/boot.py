@@ -152,6 +152,16 @@ def _private(path: str) -> str:
     return path
 
 
+def last_line(path: str) -> str:
+    """Return the last line of a file with text in it, "" if there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.read().split("\n")
+    except OSError:
+        return ""
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+
 class _Place:
     """The directory of a run's agent on this host."""
 
@@ -196,12 +206,7 @@ class _Place:
 
     def last_words(self) -> str:
         """Return the last line of the agent's log, where a Python traceback names the exception."""
-        try:
-            with open(self._log, encoding="utf-8", errors="replace") as file:
-                lines = file.read().split("\n")
-        except OSError:
-            return ""
-        return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+        return last_line(self._log)
 
 
 # ---- starting

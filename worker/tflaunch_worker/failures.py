@@ -211,7 +211,7 @@ def innermost(frames: Sequence[Frame]) -> Frame | None:
 
 
 def _usage_error(lines: Sequence[str], after: int) -> Failure | None:
-    """Return what a parser of arguments reports in the last lines."""
+    """Return the error of a parser of arguments in the last lines."""
     said = [number for number in range(after, len(lines)) if lines[number] and not LOG_LINE.match(lines[number])]
     last = next((number for number in reversed(said) if not lines[number].startswith(_AFTER_REFUSAL)), None)
     refused = None if last is None else _REFUSED.match(lines[last])
@@ -377,7 +377,7 @@ def _first_exceptions(group: Sequence[str]) -> list[list[str]]:
 
 
 def _fatal(lines: Sequence[str], start: int) -> Failure | None:
-    """Return what ended the process without an exception of Python: a fatal log line, an abort or a crash."""
+    """Find an end without an exception: a fatal log line, an abort or a crash."""
     for number in range(start, len(lines)):
         found = _FATAL.match(lines[number])
         if found is None:

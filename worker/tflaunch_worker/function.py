@@ -64,7 +64,7 @@ def read_searched(directory: str) -> list[str]:
 
 
 def read_file(directory: str, name: str) -> Any:
-    """Return what a file in the function's directory holds."""
+    """Return the content of a file in the function's directory."""
     with open(os.path.join(directory, name), encoding="utf-8") as file:
         return json.load(file)
 

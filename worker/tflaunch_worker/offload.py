@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, Any, Callable, Collection
+from typing import TYPE_CHECKING, Any, Callable
 
 from tflaunch_worker import linux, process_state
 
@@ -13,42 +13,17 @@ if TYPE_CHECKING:
     from tflaunch_worker.event_loop import Loop
 
 
-def run_in_fork(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+def run_in_fork(
+    loop: Loop, work: Callable[[], Any], done: Callable[[Any], None], prepare: Callable[[int], None] = lambda _: None
+) -> tuple[int, Callable[[], None]]:
     """Call ``work`` in a fork, then ``done`` here with its result, which must be serializable as JSON.
 
-    An exception in ``work`` is written to the agent's log, and ``done`` gets None.
+    An exception in ``work`` is written to the agent's log, and ``done`` gets None. ``prepare`` is called in the fork
+    before, with the descriptor by which the result comes.
+
+    Returns:
+        The pid of the fork, and what kills it.
     """
-    _fork(loop, work, done, lambda _: None)
-
-
-def run_in_background(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> Callable[[], None]:
-    """Call ``work`` as `run_in_fork` does, for long and with ordinary priority; return what ends it early.
-
-    It holds none of the agent's sockets and pipes, whose ends others wait for.
-    """
-    return _fork(loop, work, done, _detach)[1]
-
-
-def keep_processes(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None], kept: Collection[int]) -> int:
-    """Call ``work``, which starts processes and waits for them, in a fork that adopts them; return its pid.
-
-    It has only those descriptors of the agent that are ``kept``. TERM and SIGCHLD are blocked; TERM comes when the
-    agent dies.
-    """
-
-    def prepare(writer: int) -> None:
-        process_state.close_all_but([writer, *kept])
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
-        linux.die_with_parent(signal.SIGTERM)
-        linux.adopt_orphans()
-
-    return _fork(loop, work, done, prepare)[0]
-
-
-def _fork(
-    loop: Loop, work: Callable[[], Any], done: Callable[[Any], None], prepare: Callable[[int], None]
-) -> tuple[int, Callable[[], None]]:
-    """Return the pid of the fork, and what kills it."""
     reader, writer = os.pipe()
     agent = os.getpid()
     pid = os.fork()
@@ -80,9 +55,17 @@ def _fork(
     return pid, end
 
 
-def _detach(kept: int) -> None:
-    process_state.close_all_but([kept])
-    linux.take_session(0)
+def run_in_background(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> Callable[[], None]:
+    """Call ``work`` as `run_in_fork` does, for long and with ordinary priority; return what ends it early.
+
+    It holds none of the agent's sockets and pipes, whose ends others wait for.
+    """
+
+    def detach(writer: int) -> None:
+        process_state.close_all_but([writer])
+        linux.take_session(0)
+
+    return run_in_fork(loop, work, done, detach)[1]
 
 
 def _work_and_exit(work: Callable[[], Any], writer: int, agent: int, prepare: Callable[[int], None]) -> None:

@@ -88,7 +88,7 @@ class Calls:
         return Call(self, self._last)
 
     def keep(self, kind: str, waiter: Waiter) -> None:
-        """Begin a call over each link, which is told things and never answered."""
+        """Begin a call over each link, which gets parts of an answer and never the last."""
         self._standing.append((kind, waiter))
         if self._is_open:
             self.begin(kind, waiter)

@@ -18,7 +18,7 @@ class LinkState(Enum):
     """How far the connection to an agent is. A link exists when it is open, before the agent greets over it."""
 
     CLOSED = "closed"
-    """There is no agent: not yet, no longer, or none that can be reached."""
+    """No agent can be reached: it is not started yet, has ended, or is given up."""
     STARTING = "starting"
     """The agent is being started; it has not greeted yet."""
     CONNECTED = "connected"

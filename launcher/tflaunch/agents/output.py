@@ -87,7 +87,7 @@ class Output:
             self._words.end(task, attempt)
 
     def take_notes(self) -> list[list[object]]:
-        """Return what to acknowledge since the last call, as [task, attempt, offset, has it ended] each."""
+        """Return the acknowledgements due: [task, attempt, offset, has it ended] each."""
         notes: list[list[object]] = [[task, attempt, *state] for (task, attempt), state in self._offsets.items()]
         self._acknowledged.update({about: offset for about, (offset, _) in self._offsets.items()})
         self._offsets.clear()

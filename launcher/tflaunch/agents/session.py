@@ -347,7 +347,7 @@ class Session:
             self._mailbox.put(events.HostJoined(self.host, greeting.addresses, greeting.no_way_out, greeting.gpus))
         self._state = LinkState.CONNECTED
         self._takeover = Takeover.NONE
-        # An attempt of which the agent has no stream was never started, or its output is acknowledged to the end.
+        # If the agent has no stream of an attempt, it never started it, or its output is acknowledged to the end.
         for task, attempt in self._outbox.silent_attempts(greeting.obeyed, greeting.streams):
             self._output.end(task, attempt)
         if not self._event_cursor.seen:

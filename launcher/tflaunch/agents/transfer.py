@@ -46,7 +46,7 @@ class _Rest(NamedTuple):
 
 
 def read_wanted(message: Mapping[str, Any], name: str, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return what a host lacks of the files that it was offered: hash to the byte to continue at.
+    """Return the files that a host lacks: hash to the byte to continue at.
 
     Raises:
         ValueError: it is malformed, or about a file that was not offered, or about one twice.
@@ -69,7 +69,7 @@ class CodeUpload(Protocol):
 
 
 class UserCode(Protocol):
-    """The user's code, of which hosts get a copy."""
+    """The user's code, which is copied to hosts."""
 
     def keep(self, run: Path) -> UserCode:
         """Copy the code to the directory of a run; return the same code with its contents from there."""

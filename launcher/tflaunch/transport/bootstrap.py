@@ -63,7 +63,7 @@ class Stream(Protocol):
         """
 
     def errors(self) -> bytes:
-        """Return what is available of its standard error, without waiting long."""
+        """Return its standard error so far, without waiting long."""
 
     def exit_code(self, patience: float) -> int:
         """Return the command's exit code once it has exited, or -1 if it does not in time."""

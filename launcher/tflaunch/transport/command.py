@@ -166,7 +166,7 @@ class CommandLink:
             return b""
 
     def errors(self) -> bytes:
-        """Return what is available of its standard error within 0.2 s."""
+        """Return its standard error so far, after 0.2 s at most."""
         is_there = bool(select.select([self._errors], [], [], 0.2)[0])
         return os.read(self._errors, _CHUNK) if is_there else b""
 

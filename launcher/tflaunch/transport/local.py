@@ -20,7 +20,6 @@ _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard im
 # -I -S: nothing in the user's environment can change which agent starts, or how fast.
 _PYTHON = (sys.executable, "-I", "-S", *(("-X", f"pycache_prefix={sys.pycache_prefix}") if sys.pycache_prefix else ()))
 _TITLE = "tflaunch-agent:"
-_LAST_WORDS = 300
 _END_PATIENCE = 10.0
 
 
@@ -146,7 +145,7 @@ class LocalConnector:
             guard.child.wait()  # no limit: it has ended
 
     def _connected(self) -> LocalLink | None:
-        """Connect to the agent's socket, for a supervisor that did not start it; None if there is no agent."""
+        """Connect to the agent's socket, for a supervisor that did not start it; None without an agent."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with short_path(str(self._directory)) as directory:
@@ -169,13 +168,7 @@ class LocalConnector:
         Without a log, return why it cannot be created, "" if it can: then the agent has ended as it should.
         """
         log = self._directory / tflaunch_worker.LOG_NAME
-        try:
-            lines = log.read_text(errors="replace").split("\n")
-        except FileNotFoundError:
-            return _why_not_created(log)
-        except OSError:
-            return ""
-        return next((line.strip()[:_LAST_WORDS] for line in reversed(lines) if line.strip()), "")
+        return boot.last_line(str(log)) if log.exists() else _why_not_created(log)
 
 
 def _why_not_created(path: Path) -> str:

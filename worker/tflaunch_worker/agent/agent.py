@@ -131,7 +131,7 @@ class Agent:
     # ---- orders and calls of the supervisor
 
     def _all_orders(self) -> dict[str, Callable[[dict[str, Any]], None]]:
-        """Return what obeys each kind of message that is not a call to a feature."""
+        """Return the functions for all messages but calls to features, by kind."""
         served = self._calls.served_by
         return {
             "hello": self._hello,
@@ -192,7 +192,7 @@ class Agent:
         self._watch_lease()
         about: dict[str, object] = {"protocol": wire.PROTOCOL, "pid": os.getpid(), "is_leaving": self._is_leaving}
         if message.get("private"):
-            self._host.open_private_network()  # a reason against it is told when it is needed
+            self._host.open_private_network()  # why it cannot be is reported when it is needed
             about["no_way_out"] = self._host.no_way_out
         about["gpus"] = self._host.gpus
         self._link.greet(message["seen"], **about, addresses=self._host.addresses(), **self._pulse(message))

@@ -21,7 +21,7 @@ def _ignore(*_: object) -> None:
 class Call:
     """A call that may be answered; nothing is sent once it was answered, or has ended.
 
-    ``when_ended`` is called when the answer is no longer awaited; ``when_told`` takes further input.
+    ``when_ended`` is called when the supervisor awaits the answer no longer; ``when_told`` takes further input.
     """
 
     def __init__(self, number: int, calls: Calls, kind: str) -> None:
@@ -56,7 +56,7 @@ class Calls:
         self.open: dict[int, Call] = {}
 
     def served_by(self, serve: Serve) -> Callable[[dict[str, Any]], None]:
-        """Return what obeys a call by serving it."""
+        """Return the function that obeys a call, which ``serve`` serves."""
 
         def obey(message: dict[str, Any]) -> None:
             number = message["call"]
@@ -73,7 +73,7 @@ class Calls:
             self.open[message["call"]].when_told(message)
 
     def end(self, message: dict[str, Any]) -> None:
-        """End a call whose answer is no longer awaited."""
+        """End a call whose answer the supervisor awaits no longer."""
         call = self.open.pop(message["call"], None)
         if call is not None:
             call.when_ended()

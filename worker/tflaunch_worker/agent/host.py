@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable
 from tflaunch_worker import TASKS_NAME, host_vars, linux, offload, process_state, spawn
 from tflaunch_worker.agent import left_files
 from tflaunch_worker.agent.network import interfaces, listening_sockets
-from tflaunch_worker.agent.network.fence import Fence, why_unavailable
+from tflaunch_worker.agent.network.fence import Fence
 from tflaunch_worker.agent.network.peers import Listeners
 from tflaunch_worker.agent.network.port_watch import PortWatch
 from tflaunch_worker.agent.network.ports import Ports
@@ -55,10 +55,6 @@ class Host:
     def addresses(self) -> list[str]:
         """Return the addresses of this machine's network interfaces; [] if unknown."""
         return interfaces.addresses()
-
-    def why_unfenced(self) -> str:
-        """Return why the ports of tasks cannot be fenced here, or "" if they can."""
-        return why_unavailable()
 
     def open_private_network(self) -> str:
         """Make the private network of this host's tasks; return why that is not possible, or ""."""
@@ -153,7 +149,7 @@ class Host:
         self._environments.cluster = cluster
 
     def command(self, task: str, message: dict[str, Any], progress: Progress | None) -> spawn.Command:
-        """Return what to execute for a ``start_task`` order, with this host's values and the attempt's pipe.
+        """Return the command of a ``start_task`` order, with the values of this host.
 
         Raises:
             UnknownValueError: the command refers to a value that the host does not have, to an unknown secret, or to a

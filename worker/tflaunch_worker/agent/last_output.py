@@ -111,7 +111,7 @@ class Shown(NamedTuple):
 
 
 def read_bars(shown: Shown, output: bytes) -> Shown:
-    """Return what is shown after ``output``, which begins with the end of the line before it."""
+    """Return the bar after ``output``, which begins with the end of a line."""
     if b" - " not in output and b"Epoch " not in output:
         return shown
     for found in _SHOWN.finditer(re.sub(_COLOR, b"", output)):

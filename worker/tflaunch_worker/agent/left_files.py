@@ -151,7 +151,7 @@ class LeftFiles:
         self._listed = {(task, attempt): files}
 
     def read(self, call: Call, message: Mapping[str, Any]) -> None:
-        """Answer with a part of a file, empty if there is no such file any more."""
+        """Answer with a part of a file, empty if the file is gone."""
         attempt, name = (message["task"], message["attempt"]), message["name"]
         file: Readable | None = self._left.get(attempt, {}).get(name) or self._listed.get(attempt, {}).get(name)
         call.answer(b"" if file is None else file.read(message["offset"]))

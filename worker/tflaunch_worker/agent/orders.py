@@ -55,7 +55,7 @@ def digest(name: str, value: Any) -> str:
 
 
 def argv(name: str, value: Any) -> List[str]:
-    """Check a command: words, of which there is at least one."""
+    """Check a command: one word or more."""
     if not words(name, value):
         raise ValueError(f"{name!r} must not be empty")
     return value  # type: ignore[no-any-return]

@@ -43,11 +43,6 @@ class AgentParts(NamedTuple):
         """Return the pids of the live tasks by name."""
         return {name: task.pid for name, task in self.tasks.items() if task.pid and not task.is_gone}
 
-    def find_pid(self, name: str, attempt: int) -> int:
-        """Return the leading process of a task's attempt, 0 if it does not run."""
-        task = self.tasks.get(name)
-        return 0 if task is None or task.attempt != attempt or task.is_gone else task.pid
-
 
 class Service:
     """The base of what a feature does in an agent: does nothing.
@@ -220,7 +215,7 @@ class Services:
     def start_task(
         self, command: spawn.Command, started: Callable[[spawn.Child], None], refused: Callable[[], None]
     ) -> Pending | None:
-        """Start a task as `Service.start_task` does; if the feature fails meanwhile, its program is executed."""
+        """Start a task as `Service.start_task` does; if the feature fails before, its program is executed."""
         name = self.find_starter(command)
         service = self._find(name) if name else None
         if service is None:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         """Knows what a task does, and what happens to it."""
 
         def evidence(self, pid: int) -> str:
-            """Return what this host knows about why a process was killed."""
+            """Return why a process was killed, "" if unknown."""
 
         def reached(self, task: Task) -> dict[str, object]:
             """Return the training progress of a task: step, epoch and metrics, as far as known."""
@@ -237,7 +237,7 @@ class Task:
         if not self.is_gone:
             living = [pid for pid in self._processes.look()[0] if not process_ends.is_cleaner(pid)]
             reason = procfs.describe_wait(living[0]) if living else ""
-            if reason:  # it has not ended meanwhile
+            if reason:  # else it has ended
                 self._say("task_lingers", pid=living[0], reason=reason)
 
     def signal(self, number: int) -> None:
@@ -307,7 +307,7 @@ class Task:
         """Report the exit of the process at once, then check whether others of its session live."""
         exited_at = self._loop.now()  # it determines the order of exits on several hosts
         self._read_start_report()
-        # The zombie stays until its group is signalled below: as long as it exists, nobody else gets its pid.
+        # The zombie stays until its group is signalled below: until it is reaped, no other process gets its pid.
         status = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # no limit: it has exited
         assert status is not None  # without WNOHANG
         code = status.si_status if status.si_code == os.CLD_EXITED else None

@@ -60,7 +60,7 @@ class TaskEnvironments:
         return host_vars.expand_path(path, self.known())
 
     def command(self, message: dict[str, Any], directory: str, progress: str) -> spawn.Command:
-        """Return what to execute for a ``start_task`` order.
+        """Return the command of a ``start_task`` order.
 
         Args:
             message: the order.
@@ -112,7 +112,7 @@ class TaskEnvironments:
         return {"tensorflow": self._tensorflow[about]}
 
     def _bare_environment(self) -> dict[str, str]:
-        """Return what a task inherits instead of the agent's environment; cached."""
+        """Return the environment that a task inherits instead of the agent's; cached."""
         if not self._bare:
             self._bare = host_vars.bare_environment(sys.executable)
         return self._bare

@@ -1,6 +1,6 @@
 """The processes of one attempt of a task: its leader, and those that it has started, wherever they have moved.
 
-This is what every signal is sent to, what is waited for, and what counts as use: there is no other notion of them.
+This is what every signal is sent to, what is waited for, and what counts as use: nothing else decides which they are.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TaskProcesses:
     """
 
     def __init__(self, task: str, attempt: int, env: Mapping[str, str], adopted: Adopted) -> None:
-        """Know the attempt, of which there is no process yet."""
+        """Know the attempt, which has no process yet."""
         self.leader = 0
         self._is_leader_reaped = False
         self._adopted = adopted
@@ -101,7 +101,7 @@ class TaskProcesses:
                 members[pid] = place.since
             elif not procfs.environment_of(pid):
                 unknown.append(pid)
-        if found:  # the guard may have adopted the children of one that has exited meanwhile
+        if found:  # the guard may have adopted the children of one that has exited during the look
             unknown += set(self._adopted.below()).difference(found)
         self._seen = members
         return list(members), unknown
@@ -143,7 +143,7 @@ class TaskProcesses:
         Args:
             members: what `look` has returned.
             spares_cleaners: let helpers end by themselves once all others are dead (see `process_ends`). Otherwise,
-                what their group has started meanwhile is killed, too: before, that may be such a helper.
+                what their group has started since is killed, too: before, that may be such a helper.
         """
         helpers = filter(process_ends.may_be_cleaner, members) if spares_cleaners else ()
         spared = set(helpers).difference((self.leader,))

@@ -1,1 +1,1 @@
-"""The network of tasks: their ports, who reaches them, and whom they reach."""
+"""The network of tasks: ports, the fence around them, and what tasks reach."""

@@ -112,9 +112,9 @@ def _bind(port: int) -> socket.socket:
     SO_REUSEPORT is set only after the bind. The bind itself is exclusive, so it also fails if the other process has set
     SO_REUSEPORT, for instance a TensorFlow server left by an earlier run.
 
-    SO_REUSEADDR is set for the bind only. Connections of a killed task are in TIME_WAIT for a minute, in which nobody
-    has the port; without the option they would keep its next agent from holding it. They do not keep TensorFlow, which
-    sets both, from binding it.
+    SO_REUSEADDR is set for the bind only. Connections of a killed task are in TIME_WAIT for a minute, in which no
+    process has the port; without the option they would keep its next agent from holding it. They do not keep
+    TensorFlow, which sets both, from binding it.
     """
     holder = open_socket()
     try:

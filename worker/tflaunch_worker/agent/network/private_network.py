@@ -108,7 +108,7 @@ def _make_namespaces(channel: socket.socket) -> None:
 
 
 def _reason(error: OSError) -> str:
-    """Return what keeps this user from making the namespaces."""
+    """Return why this user cannot make the namespaces."""
     for setting, value in _FORBIDDING:
         if (procfs.read(f"/proc/sys/{setting}") or "").strip() == value:
             return f"this host does not let users make namespaces: {setting.replace('/', '.')} is {value}"

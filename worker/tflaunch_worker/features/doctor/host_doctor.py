@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tflaunch_worker import host_vars, offload, spawn
 from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.network.fence import why_unavailable
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features.doctor import host_facts
 from tflaunch_worker.schema import check_fields, flag, list_of, optional, refuse, text
@@ -66,7 +67,7 @@ class HostDoctor(Service):
             if facts is not None:
                 for number, problem in sorted(problems.items()):
                     facts["programs"].insert(number, {"problem": problem})
-                facts["unfenced"] = host.why_unfenced()
+                facts["unfenced"] = why_unavailable()
                 if message.get("private"):
                     facts["not_private"] = host.open_private_network()
                     facts["no_way_out"] = host.no_way_out

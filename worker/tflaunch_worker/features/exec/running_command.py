@@ -15,9 +15,9 @@ import struct
 import termios
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Mapping, Tuple
 
-from tflaunch_worker import fields, linux, offload, process_ends, procfs, schema, spawn
+from tflaunch_worker import fields, linux, offload, process_ends, process_state, procfs, schema, spawn
 from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class RunningCommand:
         keep = partial(_keep, command, agent.host.settings, theirs)
         try:
             kept = (*theirs, *command.namespaces)
-            self._keeper = offload.keep_processes(self._loop, keep, self._ended_with, kept)
+            self._keeper, _ = offload.run_in_fork(self._loop, keep, self._ended_with, partial(_be_keeper, kept))
         except OSError:
             _close(self._stdin, *self._outputs)
             raise
@@ -225,6 +225,14 @@ class RunningCommand:
             code, problem = self._result
             self._call.answer(code=code, problem=problem)
             self._ended(self)
+
+
+def _be_keeper(kept: Collection[int], answer: int) -> None:
+    """Prepare this fork to adopt processes: it has only these descriptors of the agent, and gets TERM if that dies."""
+    process_state.close_all_but([answer, *kept])
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
+    linux.die_with_parent(signal.SIGTERM)
+    linux.adopt_orphans()
 
 
 def _keep(command: spawn.Command, settings: TaskSettings, streams: tuple[int, int, int]) -> tuple[int, str]:

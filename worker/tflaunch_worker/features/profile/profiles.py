@@ -34,8 +34,8 @@ class HostProfiles(Service):
 
     def profile_task(self, call: Call, message: dict[str, Any]) -> None:
         """Sample the Python stacks of a task, and answer with them or with a problem."""
-        pid = self.agent.find_pid(message["task"], message["attempt"])
-        if not pid:
+        task = self.agent.tasks.get(message["task"])
+        if task is None or task.attempt != message["attempt"] or task.is_gone or not task.pid:
             call.answer(problem="it does not run")
             return
 
@@ -48,6 +48,6 @@ class HostProfiles(Service):
             sampler.cancel()
 
         seconds = message["seconds"]
-        sampler = stack_samples.StackSampler(self.agent.loop, pid, seconds, lambda: len(self._running), done)
+        sampler = stack_samples.StackSampler(self.agent.loop, task.pid, seconds, lambda: len(self._running), done)
         self._running.add(call)
         call.when_ended = cancel
