@@ -1,4 +1,4 @@
-"""Call one agent: requests that are answered over the link over which they were sent, or lost with it."""
+"""Call one agent: a call is answered over the link that carried it, or lost."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Call:
         self._calls.send_about(self._number, "tell_call", body, **about)
 
     def end(self) -> None:
-        """Wait no longer: the waiter gets nothing any more, and the agent stops what it does."""
+        """End the call: the waiter gets nothing any more, and the agent stops."""
         self._calls.send_about(self._number, "end_call")
         self._calls.withdraw(self._number)
 

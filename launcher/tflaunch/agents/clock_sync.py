@@ -1,4 +1,4 @@
-"""Estimate a host's clock offset from message round trips. The host's time of day is never trusted."""
+"""Estimate a host's clock offset from round trips, not from its time of day."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HostClock:
         self._comparisons.append((theirs - sent, theirs - heard))
 
     def ours(self, theirs: float) -> float:
-        """Convert ``theirs`` to our clock, using the fastest recent trip in each direction."""
+        """Convert ``theirs`` to our clock, by the fastest recent trips."""
         if not self._comparisons:
             return theirs
         most = min(most for most, _ in self._comparisons)

@@ -19,7 +19,7 @@ Frame = tuple[bytes, ...]
 
 
 class Frames:
-    """Sends and receives over one link without blocking. ``heard_at``: when data last arrived."""
+    """Sends and receives without blocking. ``heard_at``: when data last arrived."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Fetch the files that the tasks of one host leave, part by part, and release each when it is stored."""
+"""Fetch the files that tasks leave, part by part; release each when it is stored."""
 
 from __future__ import annotations
 

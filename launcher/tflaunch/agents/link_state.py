@@ -1,4 +1,4 @@
-"""The state of the link to an agent, and when it shows that the link or the host is to be given up."""
+"""The state of the link to an agent, and when link or host are given up."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class LinkHealth:
         self._unanswered_links = 0
 
     def why_lost(self, now: float, heard_at: float) -> str:
-        """Return why the link must be considered lost, "" if it need not; ``heard_at``: when data last arrived."""
+        """Return why the link is lost, or ""; ``heard_at``: when data last arrived."""
         silence, unanswered = now - heard_at, self._asked_at - self._answered_at
         if silence >= self._heartbeat:
             return f"no message arrived for {duration_words(silence)}"
@@ -84,12 +84,12 @@ class LinkHealth:
         return ""
 
     def note_loss(self, now: float, seen: int, was_greeted: bool) -> None:
-        """Note the loss of the link: it was useless if it neither lasted nor delivered a new event."""
+        """Note a lost link: useless if it neither lasted nor delivered a new event."""
         is_useless = was_greeted and now - self._opened_at < STEADY and seen == self._seen_before
         self._useless_links = self._useless_links + 1 if is_useless else 0
 
     def why_given_up(self, reason: str) -> str:
-        """Return why the host is given up after a link was lost for ``reason``, "" if it is not."""
+        """Return why the host is given up after a link was lost for ``reason``, or ""."""
         if self._useless_links >= _MOST_USELESS_LINKS:
             return f"{reason}; {self._useless_links} links in a row were lost like that at once"
         if self._unanswered_links >= _MOST_UNANSWERED_LINKS:

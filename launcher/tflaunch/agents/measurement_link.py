@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def measure(session: Session, take: Callable[[dict[str, Measure], float], None], lost: Callable[[], None]) -> None:
-    """Call ``take`` with the usage and progress of the live tasks, and when they were measured; or ``lost``."""
+    """Call ``take`` with the measures of live tasks and their time, or ``lost``."""
 
     def answered(message: dict[str, Any], body: bytes) -> None:
         taken = measures.from_wire(message.get("tasks"))

@@ -1,4 +1,4 @@
-"""Queue numbered commands for one agent, and resend them over new links until they are executed."""
+"""Queue numbered commands for one agent, and resend them until they are executed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CommandOutbox:
         self.last_bodies: dict[str, bytes] = {}
 
     def add(self, kind: str, body: bytes = b"", /, **fields: object) -> Frame:
-        """Number the next command and return its frame; commands of many agents can share a body."""
+        """Number the next command and return its frame; agents can share a body."""
         self._last += 1
         head = wire.encode_head({"kind": kind, "order": self._last, **fields}, len(body))
         frame = (head, body) if body else (head,)
@@ -47,7 +47,7 @@ class CommandOutbox:
             self._waiting.popleft()
 
     def begin_link(self) -> list[Frame]:
-        """Return the frames that the agent may not have received, to be sent over a new link."""
+        """Return the frames that the agent may lack, to be sent over a new link."""
         self._has_link = True
         frames = [frame for _, frame in self._waiting]
         if not self._are_kept:

@@ -1,4 +1,4 @@
-"""Receive the output of one host's tasks: write each byte once, and acknowledge it when written."""
+"""Receive output of tasks: write each byte once, and acknowledge it when written."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class OutputWriter(Protocol):
     """Stores the output of tasks."""
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
-        """Store output, with times of our monotonic clock; call ``done`` when its host may discard it."""
+        """Store output, with times of our clock; call ``done`` when it is stored."""
 
     def kept(self, task: str, attempt: int) -> int | None:
-        """Return how many bytes of an attempt an earlier supervisor stored, None without such a supervisor."""
+        """Return how many bytes an earlier supervisor stored, None without one."""
 
     def lose(self, task: str, attempt: int, size: int) -> None:
         """Record that ``size`` bytes of output are missing."""
@@ -35,7 +35,7 @@ class OutputWriter(Protocol):
 
 
 class Output:
-    """Passes on new output, and collects what to acknowledge so that the agent may discard it."""
+    """Passes on new output, and collects the acknowledgements for the agent."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Output:
         self._note(task, attempt, offset, is_complete=True)
 
     def _known(self, task: str, attempt: int, offset: int | None = None) -> int:
-        """Return how many bytes of an attempt's output were received, or are certainly lost.
+        """Return how many bytes of an attempt were received, or are certainly lost.
 
         ``offset`` is where its output goes on, or ends. After an earlier supervisor this may be further on: it has
         acknowledged output that it could not store, because the disk was full.
@@ -153,7 +153,7 @@ class Output:
 
 
 def _checked(times: list[Any], offset: int, size: int) -> Times:
-    """Return the checked times of a frame that holds ``size`` bytes from ``offset`` on.
+    """Check the times of a frame that holds ``size`` bytes from ``offset`` on.
 
     Raises:
         ValueError: they are not in order, or refer to other bytes.
@@ -173,6 +173,6 @@ def _checked(times: list[Any], offset: int, size: int) -> Times:
 
 
 def _from(times: Times, start: int) -> Times:
-    """Return the times of the output from offset ``start`` on, with positions relative to ``start``."""
+    """Return the times from offset ``start`` on, with positions relative to it."""
     now_valid = max(at for at, _ in times if at <= start)
     return [(max(at - start, 0), seconds) for at, seconds in times if at >= now_valid]

@@ -69,7 +69,7 @@ class Reconnector:
         self._seek(work)
 
     def explain(self, reason: str, failed: Callable[[str], None]) -> None:
-        """Find out why an agent closed the link before its first message; ``reason`` is what is known so far."""
+        """Find out why an agent hung up before its first message, beyond ``reason``."""
 
         def work() -> Callable[[], None]:
             words = reason
@@ -101,7 +101,7 @@ class Reconnector:
     def _look_at(
         self, when: float, gone: Callable[[str], None], failed: Callable[[str], None], known: str = ""
     ) -> None:
-        """Look for the agent now, or when the clock reaches ``when``; ``known``: why it was not reached before."""
+        """Look for the agent at ``when``; ``known``: why it was not reached before."""
 
         def work() -> Link | Callable[[], None]:
             try:
@@ -129,7 +129,7 @@ class Reconnector:
         return wait
 
     def _seek(self, work: Callable[[], Link | Callable[[], None]]) -> None:
-        """Run ``work`` in another thread; use the link that it returns, or call the function in this thread."""
+        """Run ``work`` in another thread; use its link, or call its function in this one."""
         self._effort += 1
         effort = self._effort
 

@@ -1,4 +1,4 @@
-"""Accept from an agent only what it was asked for, each of its events once, and parse its other replies."""
+"""Accept from an agent only what it was asked for, and each of its events once."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class ExpectedReplies:
     """
 
     def __init__(self, now: float) -> None:
-        """Expect nothing yet of an agent that is started at ``now``, in seconds of our clock."""
+        """Expect nothing yet of an agent that starts at ``now``, in seconds of our clock."""
         self._began_at = now
         self._event_count = 0
         self._started: set[tuple[str, int]] = set()
@@ -220,7 +220,7 @@ def _check_names(what: str, told: Collection[str], asked: Collection[str]) -> No
 
 
 class EventCursor:
-    """Event numbers of one agent: ``seen`` is the last received, ``recorded`` the last in the journal."""
+    """Numbers of events: ``seen``, the last received; ``recorded``, in the journal."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -228,7 +228,7 @@ class EventCursor:
         self._unrecorded: deque[tuple[Event, int]] = deque()
 
     def is_new(self, number: int) -> bool:
-        """Return whether this event number is new; after a lost link, unacknowledged events are sent again."""
+        """Return whether an event is new; over a new link, some are sent again."""
         return number > self.seen
 
     def note(self, event: Event, number: int) -> None:
@@ -242,7 +242,7 @@ class EventCursor:
         self.recorded = self.seen
 
     def record(self, event: Event) -> bool:
-        """Note that an event is in the journal; return whether it is this agent's, which may discard it."""
+        """Note that an event is in the journal; return whether it is this agent's."""
         if not self._unrecorded or self._unrecorded[0][0] is not event:
             return False
         _, self.recorded = self._unrecorded.popleft()

@@ -20,7 +20,7 @@ _SYNCED = ("files_synced", "files_refused")
 
 
 class AgentRpc:
-    """Sends blocking requests, one after the other. The agent exits when the link is closed."""
+    """Sends blocking requests, in turn. The agent exits when the link is closed."""
 
     def __init__(self, link: Link, run: str) -> None:
         """Greet an agent that was just started.
@@ -40,7 +40,7 @@ class AgentRpc:
         self._calls.open()
 
     def call(self, kind: str, wait: float, **about: Any) -> tuple[dict[str, Any], bytes]:
-        """Return the answer to a call of a kind with these fields, which must come within ``wait`` seconds.
+        """Return the answer to a call, which must come within ``wait`` seconds.
 
         Raises:
             LinkError: the agent does not answer in time or refuses, or the link is lost.
@@ -57,7 +57,7 @@ class AgentRpc:
         return found[0]
 
     def order(self, kind: str, *events: str, wait: float, **about: Any) -> dict[str, Any]:
-        """Send an order of a kind with these fields, and return the event of one of the kinds ``events`` that follows.
+        """Send an order, and return the event of one of the kinds that follows.
 
         Raises:
             LinkError: there is none within ``wait`` seconds, or the link is lost.

@@ -1,4 +1,4 @@
-"""The session with one agent: dispatches the kinds of its frames (`_kinds`), and turns actions into frames.
+"""The session with one agent: dispatches its frames (`_kinds`), and sends orders.
 
 A session outlives its links: a lost link is replaced while the agent's lease runs. Commands are numbered and resent
 until the agent has executed them; output continues at its byte offset.
@@ -78,7 +78,7 @@ class Session:
         self._forget_agent()
 
     def _forget_agent(self) -> None:
-        """Reset what belongs to one agent: the next one numbers its events and commands from the start."""
+        """Reset the state of one agent: the next one numbers from the start."""
         self._health = LinkHealth(self._terms.heartbeat, self._terms.lease)
         self._outbox = CommandOutbox(self._terms.lease > 0)
         self._expected = ExpectedReplies(self._mailbox.now())
@@ -109,7 +109,7 @@ class Session:
     # ---- reaching the agent
 
     def join(self, link: Link | None = None) -> None:
-        """Start an agent, or use the link to one; `HostJoined` or `HostUnreachable` will follow."""
+        """Start an agent, or use a link; `HostJoined` or `HostUnreachable` follows."""
         self._begin()
         if link is not None:
             self._use(link)
@@ -207,7 +207,7 @@ class Session:
             self._reconnector.explain(reason, self._unreachable)
 
     def _punish(self, reason: str) -> None:
-        """Give up this link after a protocol violation, and the host after several of them.
+        """Give up the link after a violation of the protocol, the host after several.
 
         A host given up is not waited for: a correct agent never breaks the protocol, and its tasks end with the lease.
         Another agent starts on that host only when the lock there is free.
@@ -224,19 +224,19 @@ class Session:
     # ---- sending
 
     def order(self, kind: str, body: bytes = b"", /, **about: Any) -> None:
-        """Send a command of this kind with its fields; the agent executes it exactly once, whatever links are lost."""
+        """Send a command, which the agent executes exactly once, whatever links are lost."""
         self._expected.note(kind, about)
         frame = self._outbox.add(kind, body, **about)
         if self.is_greeted:
             self._send(frame)
 
     def order_if_new(self, kind: str, body: bytes) -> None:
-        """Send a command with a body, unless the agent already has the same: addresses, for example."""
+        """Send a command with a body, such as addresses, unless the agent has the same."""
         if body != self._outbox.last_bodies.get(kind):
             self.order(kind, body)
 
     def request(self, kind: str, **about: Any) -> None:
-        """Send an order that needs no answer and is not sent again, if the agent is connected."""
+        """Send an order once, without an answer, if the agent is connected."""
         if self.is_greeted:
             self._say(kind, **about)
 
@@ -259,7 +259,7 @@ class Session:
             self._upload.offer()
 
     def leave(self) -> None:
-        """Ask the agent to stop its remaining tasks and exit; the session closes when it has."""
+        """Ask the agent to stop its tasks and exit; the session closes when it has."""
         self._is_leaving = True
         if self._frames is None and self._takeover is not Takeover.RESUMING:
             self.abandon()
@@ -267,7 +267,7 @@ class Session:
             self._say("leave", grace=0)
 
     def abandon(self) -> None:
-        """Stop without waiting: the agent has exited, or will on its own when its lease expires."""
+        """Stop without waiting: the agent has exited, or will when its lease expires."""
         self._reconnector.stop()  # a thread may be connecting: its link is closed when it comes
         self._outbox.forget()
         self._hang_up()
@@ -330,11 +330,11 @@ class Session:
         return self._outbox.started
 
     def most_bytes(self, task: str, attempt: int, name: str) -> int | None:
-        """Return the maximum size of a file that a task leaves, None if the agent was not asked for it."""
+        """Return the maximum size of a file that a task leaves, None if it leaves none."""
         return self._expected.left_files.get((task, attempt, name))
 
     def has_started(self, task: str, attempt: int) -> bool:
-        """Return whether the agent was asked to start an attempt, so that what it reports about that is accepted."""
+        """Return whether the agent was asked to start an attempt, and may report about it."""
         return self._expected.has_started(task, attempt)
 
     def _read_greeting(self, message: dict[str, Any], body: bytes) -> None:
@@ -386,7 +386,7 @@ class Session:
         return self._clock.ours(theirs)
 
     def recorded(self, event: events.Event) -> None:
-        """Mark an event of this host as written to the journal, so that its agent may discard it."""
+        """Note that an event is in the journal, so that its agent may discard it."""
         if self._event_cursor.record(event):
             self._acknowledge_soon()
 

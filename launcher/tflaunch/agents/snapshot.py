@@ -1,4 +1,4 @@
-"""Query agents read-only, for the true state of tasks in a run whose supervisor is gone."""
+"""Query agents, read-only, for the state of tasks whose supervisor is gone."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _look(host: str, connector: AgentConnector) -> AgentSnapshot:
 
 
 def _answer(link: Link) -> dict[str, Any]:
-    """Return the first message over a link, which must arrive completely within `_PATIENCE`."""
+    """Return the first message over a link, which must arrive within `_PATIENCE`."""
     decoder = wire.Decoder(_LONGEST_ANSWER)
     end = time.monotonic() + _PATIENCE
     while True:

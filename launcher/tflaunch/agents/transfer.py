@@ -27,7 +27,7 @@ Size = Annotated[int, Range(0, schema.MAX_COUNT)]
 
 
 class HashedFile(NamedTuple):
-    """A file: its path below a directory, its size in bytes, and the SHA-256 of its content, in hexadecimal."""
+    """A file: its path below a directory, its size in bytes, and its SHA-256."""
 
     path: Annotated[str, _check_path]
     size: Size
@@ -72,7 +72,7 @@ class UserCode(Protocol):
     """The user's code, which is copied to hosts."""
 
     def keep(self, run: Path) -> UserCode:
-        """Copy the code to the directory of a run; return the same code with its contents from there."""
+        """Copy the code to the directory of a run; return the code that is read there."""
 
     def export(self, run: Path) -> list[tuple[Path, str]]:
         """Describe in the directory of a run a copy with all of the code; return its files, and their paths there."""
@@ -82,7 +82,7 @@ class UserCode(Protocol):
 
 
 class Source(NamedTuple):
-    """Bytes on a host: a name for users, their number, the kind of call that reads them, and its fields."""
+    """Bytes on a host: name, number, the kind of call that reads them, its fields."""
 
     name: str
     size: int
@@ -139,7 +139,7 @@ class Piece(NamedTuple):
 
 
 class Upload:
-    """Brings pieces to a host, in order; nothing is called any more once the link is lost."""
+    """Brings pieces to a host, in order; once the link is lost, nothing is called."""
 
     def __init__(
         self,

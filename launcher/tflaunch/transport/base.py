@@ -1,4 +1,4 @@
-"""Define how a host's agent is reached (`AgentConnector`) and the byte stream to it (`Link`).
+"""How a host's agent is reached (`AgentConnector`), and the stream to it (`Link`).
 
 Kinds of hosts differ in nothing else.
 """
@@ -15,7 +15,7 @@ class LinkError(Exception):
 
 
 class AgentGoneError(Exception):
-    """The agent has exited, with no process of the run left there; the message is its last log line or ""."""
+    """The agent and all its processes have exited; the message is its last log line."""
 
 
 class Link(Protocol):
@@ -48,7 +48,7 @@ class AgentConnector(Protocol):
         """
 
     def end(self) -> None:
-        """Wait until no process of the run is left, once the agent was asked to leave and closed the link."""
+        """Wait until no process of the run is left, after the agent was asked to leave."""
 
 
 @runtime_checkable
@@ -64,4 +64,4 @@ class DelayTeller(Protocol):
     """A connector to a host that may have to be made first."""
 
     def tell_delay(self, tell: Callable[[str], None]) -> None:
-        """Call ``tell``, in the thread that connects, with the reason why the host is not there yet."""
+        """Call ``tell``, in the thread that connects, with why the host is not there yet."""

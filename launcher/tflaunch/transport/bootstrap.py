@@ -69,7 +69,7 @@ class Stream(Protocol):
         """Return the command's exit code once it has exited, or -1 if it does not in time."""
 
     def failure(self, code: int, said: str) -> str:
-        """Describe a command that exited with ``code`` before our program ran; ``said``: its message or ""."""
+        """Describe a command that exited before our program ran; ``said``: its message."""
 
 
 def request(
@@ -82,7 +82,7 @@ def request(
     stays: str = "",
     warm: str | None = None,
 ) -> dict[str, object]:
-    """Return the request to `tflaunch_worker.boot`, to ``start`` a run's agent or to ``resume`` it.
+    """Return the request to `boot`, to ``start`` a run's agent or to ``resume`` it.
 
     ``stays``: our first program there outlives the link until the agent has ended, because that ends with it
     (``holds``), or to be its parent (``waits``). ``warm``: the recipe of a process of an earlier run that may start it
@@ -104,7 +104,7 @@ def request(
 
 
 class _Answer(NamedTuple):
-    """A reply of `tflaunch_worker.boot`; ``text``: why it ``failed``, or a ``gone`` agent's last log line."""
+    """A reply of `boot`; ``text``: why it ``failed``, or the log of a ``gone`` agent."""
 
     kind: str
     text: str = ""
@@ -140,7 +140,7 @@ class Boot:
         self._received = b""
 
     def bring(self, request: dict[str, object], agent: Archive) -> None:
-        """Send the request and wait until it is served; afterwards the stream is the agent's.
+        """Send the request, and wait until it is served: then the stream is the agent's.
 
         Raises:
             AgentGoneError: the agent has exited.
@@ -205,7 +205,7 @@ class Boot:
             raise LinkError("it did not take our program in time; raise timeouts.connect?") from None
 
     def _silence(self) -> str:
-        """Describe a shell that prints nothing more, but lives; it may wait for an answer to what it has printed."""
+        """Describe a shell that lives and prints no more: it may wait for an answer."""
         lines = (self._received or self._stream.errors()).decode("utf-8", "replace").split("\n")
         said = printable(" / ".join(line.strip() for line in lines[-_LINES_SHOWN:] if line.strip()), 300)
         printed = f", but printed {said!r}" if said else ""
@@ -246,7 +246,7 @@ class Connectors(abc.ABC):
     """Creates the connectors to all hosts of one kind in a run."""
 
     def __init__(self, run: str, patience: float) -> None:
-        """Prepare what they share; ``patience`` is the timeout for reaching a host, in seconds."""
+        """Prepare; ``patience`` is the timeout for reaching a host, in seconds."""
         self.run = run
         self.patience = patience
         self.archive = build_archive()
@@ -261,7 +261,7 @@ class Connectors(abc.ABC):
 
 
 class Archive(NamedTuple):
-    """The agent's modules as JSON, its hexadecimal SHA-256, and the source of the program that unpacks it."""
+    """The agent's modules as JSON, their SHA-256, and the program that unpacks them."""
 
     data: bytes
     sha256: str
@@ -269,7 +269,7 @@ class Archive(NamedTuple):
 
 
 def build_archive() -> Archive:
-    """Return the archive of this version's agent and of the library for training programs."""
+    """Return the archive of this version's agent and library for training programs."""
     package = Path(tflaunch_worker.__file__).parent
     data = boot.pack(str(package))
     return Archive(data, hashlib.sha256(data).hexdigest(), (package / "boot.py").read_bytes())

@@ -1,4 +1,4 @@
-"""Reach hosts through a command such as `docker exec` or `srun`, whose input and output are the link."""
+"""Reach hosts through a command such as `docker exec`: its streams are the link."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CommandConnectors(bootstrap.Connectors):
     """Creates the connectors to all such hosts of one run."""
 
     def connector_to(self, host: HostPlan, warm: str | None) -> CommandConnector:
-        """Return the connector to a host; no server stays warm in what such a command enters.
+        """Return the connector to a host, where no server stays warm.
 
         Raises:
             TflaunchError: the host needs a discovery engine that is not installed here.
@@ -75,7 +75,7 @@ class CommandConnector:
             raise
 
     def end(self) -> None:
-        """Give the command that holds the agent 5 s to exit; other commands exit with the agent's guard."""
+        """Give the command that holds the agent 5 s to exit; others exit with the guard."""
         if self._holding is not None:
             try:
                 self._holding.wait(_END_PATIENCE)
@@ -100,7 +100,7 @@ class CommandConnector:
 
 
 class CommandLink:
-    """The byte stream to an agent: a command's input and output (and before that the `bootstrap.Stream`)."""
+    """The stream to an agent: a command's input and output (a `bootstrap.Stream`, too)."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
         self._words = words

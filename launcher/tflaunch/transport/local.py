@@ -1,4 +1,4 @@
-"""Start an agent on this machine, connected through a socket pair that it inherits."""
+"""Start an agent on this machine, with a socket pair that it inherits."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class LocalConnector:
         return guard is not None
 
     def resume(self) -> LocalLink:
-        """Connect to the agent's socket, or wait for the guard, which outlives the agent and every task.
+        """Connect to the agent's socket, or wait for the guard, which outlives all others.
 
         Raises:
             AgentGoneError: the agent has exited and no process of its tasks is left; with the last line of its log.
@@ -128,7 +128,7 @@ class LocalConnector:
             self._guards.append(_Guard(end, child))
 
     def _take_guard(self) -> _Guard | None:
-        """Take the guard to wait for: `resume`, in its thread, may still wait for one when the next is started."""
+        """Take the guard to wait for: `resume` may wait for one when the next is started."""
         try:
             return self._guards.pop()
         except IndexError:
@@ -145,7 +145,7 @@ class LocalConnector:
             guard.child.wait()  # no limit: it has ended
 
     def _connected(self) -> LocalLink | None:
-        """Connect to the agent's socket, for a supervisor that did not start it; None without an agent."""
+        """Connect to the socket of an agent that another started; None without one."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with short_path(str(self._directory)) as directory:
@@ -163,7 +163,7 @@ class LocalConnector:
         return linux.is_lock_free(str(self._directory / tflaunch_worker.LOCK_NAME)) is False
 
     def _last_words(self) -> str:
-        """Return the last line of the agent's log, which is the exception of a Python traceback.
+        """Return the last line of the agent's log, the exception of a traceback.
 
         Without a log, return why it cannot be created, "" if it can: then the agent has ended as it should.
         """

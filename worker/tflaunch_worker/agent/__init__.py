@@ -1,1 +1,1 @@
-"""The agent: starts, watches and stops the tasks of one run on one host, as its supervisor orders."""
+"""The agent: starts, watches and stops the tasks of one run on one host."""

@@ -1,4 +1,4 @@
-"""The agent: starts, watches and stops the tasks of one run on one host, as its supervisor orders.
+"""The agent: starts, watches and stops the tasks of one run on one host.
 
 The agent is a daemon; its supervisor is a client of its socket and may disappear. The *lease* is the time in seconds
 that tasks may keep running without contact. When it expires, the agent stops the tasks with the stop ladder and exits.
@@ -73,7 +73,7 @@ class Agent:
         self._link.connect(connection)
 
     def admit(self, message: dict[str, Any], connection: socket.socket, heard: bytes) -> None:
-        """Make the sender of this checked ``hello`` the supervisor, and close any earlier link.
+        """Make the sender of this ``hello`` the supervisor, and close any earlier link.
 
         ``heard``: the bytes received from it so far.
         """
@@ -83,7 +83,7 @@ class Agent:
         self._link.connect(connection, heard)
 
     def is_superseded(self, message: dict[str, Any]) -> bool:
-        """Return whether this ``hello`` comes from a supervisor that a newer one has replaced."""
+        """Return whether this ``hello`` is of a supervisor that another has replaced."""
         return (message.get("fencing") or 0) < self._fencing
 
     def superseded(self) -> dict[str, object]:
@@ -91,7 +91,7 @@ class Agent:
         return {"kind": "superseded", "by": self._fencing}
 
     def appearance(self) -> dict[str, object]:
-        """Return a snapshot of the live tasks and the lease, without a change of supervisor."""
+        """Return a snapshot of the live tasks and the lease; the supervisor stays."""
         tasks = {
             task.name: {"attempt": task.attempt, "pid": task.pid} for task in self._tasks.values() if not task.is_gone
         }
@@ -103,7 +103,7 @@ class Agent:
         self._link.disconnect()
 
     def outlive_run(self) -> list[int]:
-        """Let processes stay for later runs, if the supervisor has ended this one; return their pids."""
+        """Return the pids of processes that stay for later runs, if this one has ended."""
         return self._services.outlive_run() if self._was_dismissed else []
 
     def drain(self) -> None:
@@ -114,7 +114,7 @@ class Agent:
         self._end_by_itself("its agent was terminated there", is_drain=True)
 
     def note_told(self, number: int, is_told: Callable[[int], bool]) -> None:
-        """Note that tasks got a signal just now, together with the guard; ``is_told`` takes a pid."""
+        """Note that tasks got a signal together with the guard; ``is_told`` takes a pid."""
         for task in self._tasks.values():
             if task.pid and is_told(task.pid):
                 task.note_told(number)
@@ -296,12 +296,12 @@ class Agent:
             watch.note_output()
 
     def bring_files(self, task: Task, brought: Callable[[], None]) -> None:
-        """Send the launcher the files that a task has left; then, or if no launcher takes them, call ``brought``."""
+        """Send the launcher the files that a task has left, and call ``brought``."""
         self._left_files.bring(task.name, task.attempt, brought)
         self._stop_when_done()
 
     def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
-        """Call ``found`` with the number of the newest checkpoint that a command has written, or 0 for none."""
+        """Call ``found`` with the number of a command's newest checkpoint, or 0."""
         if self._is_leaving:
             found(0)  # no restart will depend on it
         else:
@@ -334,7 +334,7 @@ class Agent:
         self._stop_when_done()
 
     def _stop_when_done(self) -> None:
-        """Stop the loop when no task lives and a connected supervisor has received everything."""
+        """Stop the loop when no task lives and a connected supervisor has everything."""
         if self._is_leaving and not self._link.is_connected:
             self._left_files.give_up()
         has_told = not self._link.is_connected or self._link.has_heard_all
@@ -362,7 +362,7 @@ class Agent:
             self._end_all(0)
 
     def _watch_lease(self) -> None:
-        """Schedule a check for the end of the lease; a lease of 0 has no timer, it ends with the connection."""
+        """Schedule a check of the lease; one of 0 ends with the connection."""
         if self._lease_timer is not None:
             self._lease_timer.cancel()
         if self._lease.seconds > 0:

@@ -1,4 +1,4 @@
-"""The host as the agent uses it: environment, commands, ports, streams and processes."""
+"""The host as its agent uses it: environment, commands, ports and processes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Host:
         self._network: PrivateNetwork | None = None
 
     def watch_ports(self, opened: Callable[[str, int], None]) -> PortWatch:
-        """Return a watch that calls ``opened(task, port)`` when a task listens on its port."""
+        """Return a watch that calls ``opened(task, port)`` when a task listens."""
         return PortWatch(self._loop, opened, self.fence.inodes)
 
     def addresses(self) -> list[str]:
@@ -57,7 +57,7 @@ class Host:
         return interfaces.addresses()
 
     def open_private_network(self) -> str:
-        """Make the private network of this host's tasks; return why that is not possible, or ""."""
+        """Make the private network of the tasks; return why that is not possible, or ""."""
         if self._network is None:
             from tflaunch_worker.agent.network import private_network  # most runs have none
 
@@ -69,11 +69,11 @@ class Host:
 
     @property
     def no_way_out(self) -> str:
-        """Why tasks do not reach the world from the private network, "" if they do or without one."""
+        """Why tasks have no way out of the private network, or ""."""
         return "" if self._network is None else self._network.no_way_out
 
     def fence_gap(self, task: str, port: int) -> str:
-        """Return why connections can reach a task that listens on its port past the fence, or ""."""
+        """Return why connections can reach a task past the fence, or ""."""
         return self.fence.gap(task, listening_sockets.listeners(port, without=self.fence.inodes()))
 
     def stream(self, task: str, attempt: int) -> Stream:
@@ -92,7 +92,7 @@ class Host:
         task.start(self.settings, starter)
 
     def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
-        """Call ``found`` with the highest number of the checkpoints that a command has written."""
+        """Call ``found`` with the highest number of a command's checkpoints."""
         if self._checkpoints is None:
             from tflaunch_worker.agent.checkpoint_progress import Finder  # most runs do not fail
 
@@ -100,15 +100,15 @@ class Host:
         self._checkpoints.find(command.argv, command.workdir, since, found)
 
     def find_left_file(self, task: str, name: str, most: int) -> left_files.LeftFile | None:
-        """Return the file that a task has left under a name, None if there is none of at most ``most`` bytes."""
+        """Return a file of at most ``most`` bytes that a task has left, or None."""
         return left_files.find_left_file(os.path.join(self.task_directory(task), name), most)
 
     def expand_path(self, path: str) -> str:
-        """Return a path with this host's values; raise `UnknownValueError` where one is missing."""
+        """Return a path with this host's values; raise `UnknownValueError` without one."""
         return self._environments.expand_path(path)
 
     def forget_stale_files(self, task: str, names: Iterable[str]) -> None:
-        """Remove the files that an earlier attempt of a task may have left under these names."""
+        """Remove the files of these names that an earlier attempt may have left."""
         for name in names:
             left_files.forget_stale(os.path.join(self.task_directory(task), name))
 
@@ -120,7 +120,7 @@ class Host:
             return None  # progress is then read from the output only
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
-        """Resolve names on this host; call ``found`` with a mapping from name to addresses."""
+        """Resolve names on this host; call ``found`` with the addresses by name."""
         from tflaunch_worker.agent.network import peers  # a run on one host has no names to resolve
 
         def answered(addresses: dict[str, str] | None) -> None:
@@ -136,7 +136,7 @@ class Host:
         patience: float,
         tried: Callable[[dict[str, str]], None],
     ) -> None:
-        """Connect to other hosts' tasks; call ``tried`` with those that cannot be reached, and the reasons."""
+        """Connect to other hosts' tasks; call ``tried`` with why some are unreachable."""
         from tflaunch_worker.agent.network import peers as others  # a run on one host has no peers
 
         def answered(failed: dict[str, str] | None) -> None:
@@ -162,7 +162,7 @@ class Host:
         return command
 
     def _join_private_network(self, command: spawn.Command) -> None:
-        """Have a command join the network of this host's tasks, which is made for the first of them.
+        """Have a command join the private network, which is made for the first one.
 
         Raises:
             UnknownValueError: this host does not allow it.

@@ -61,7 +61,7 @@ class HostMeasurements:
         return self._services.explain_kill(pid)
 
     def reached(self, task: Task) -> dict[str, object]:
-        """Return the training progress of a task: step, epoch and metrics, as far as known."""
+        """Return the progress of a task: step, epoch and metrics, as far as known."""
         if task.name in self._progress:
             self._progress[task.name].read_rest()
         known = self.known_progress(task)

@@ -1,4 +1,4 @@
-"""What features do in an agent: serve calls of the supervisor, and follow the tasks."""
+"""What features do in an agent: serve calls, and follow the tasks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Service:
     def start_task(
         self, command: spawn.Command, started: Callable[[spawn.Child], None], refused: Callable[[], None]
     ) -> Pending | None:
-        """A task that names modules starts; call ``started`` with its process, or ``refused`` to have it executed.
+        """A task that names modules starts; call ``started`` or ``refused``.
 
         Returns what is to be cancelled if the task is stopped before, or None if one of them was called.
         """
@@ -82,7 +82,7 @@ class Service:
         looked()
 
     def explain_kill(self, pid: int) -> str:
-        """A task's leading process was killed, not by us; return a clause that says why, or ""."""
+        """A task's leading process was killed, not by us; return why, or ""."""
         return ""
 
     def end_task(self, name: str) -> None:
@@ -92,7 +92,7 @@ class Service:
         """The run has ended: its supervisor dismisses the agent."""
 
     def outlive_run(self) -> list[int]:
-        """The dismissed agent ends; return the pids of its children that stay for later runs."""
+        """The dismissed agent ends; return the pids that stay for later runs."""
         return []
 
 
@@ -132,7 +132,7 @@ class Services:
             self._leave_out(name, error)
 
     def excuse(self, error: Exception) -> bool:
-        """Return whether a callback of a feature has raised this; the feature is left out then."""
+        """Return whether a feature has raised this; it is left out then."""
         name = name_of_raiser(error, {FEATURES: ""})
         if name:
             self._leave_out(name, error)
@@ -208,14 +208,14 @@ class Services:
     # ---- starts of tasks by a feature
 
     def find_starter(self, command: spawn.Command) -> str:
-        """Return the feature that may start a task in another way than by executing its command, or ""."""
+        """Return the feature that may start a task by other means than exec, or ""."""
         starters = (name for name, feature in self._features.items() if "start_task" in feature.moments)
         return next(starters, "") if command.modules else ""
 
     def start_task(
         self, command: spawn.Command, started: Callable[[spawn.Child], None], refused: Callable[[], None]
     ) -> Pending | None:
-        """Start a task as `Service.start_task` does; if the feature fails before, its program is executed."""
+        """Start a task by a feature; if that fails before, its program is executed."""
         name = self.find_starter(command)
         service = self._find(name) if name else None
         if service is None:

@@ -1,4 +1,4 @@
-"""One attempt of a task on this host: from the fork until the last process of its session has exited."""
+"""One attempt of a task: from the fork until its last process has exited."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
             """Send the launcher the files that a task has left; then call ``brought``."""
 
         def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
-            """Call ``found`` with the number of the newest checkpoint that a command has written, or 0 for none."""
+            """Call ``found`` with the number of a command's newest checkpoint, or 0."""
 
         def has_gone(self, task: Task) -> None:
             """Handle that the last process of a task is dead."""
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
             """Return why a process was killed, "" if unknown."""
 
         def reached(self, task: Task) -> dict[str, object]:
-            """Return the training progress of a task: step, epoch and metrics, as far as known."""
+            """Return the progress of a task: step, epoch and metrics, as far as known."""
 
         def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
-            """Call ``looked`` once a task that hangs may be ended, because all that look at it have done so."""
+            """Call ``looked`` once all have looked at a task that hangs, and it may be ended."""
 
 
 _READ = 256 * 1024
@@ -147,7 +147,7 @@ class Task:
             self._loop.watch(self._pidfd, self._reap, urgent=True)
 
     def check_exit(self) -> None:
-        """Check whether the process has exited; called at every SIGCHLD on hosts without pidfd."""
+        """Check whether the process has exited: at each SIGCHLD, without pidfds."""
         if self._pidfd is None and self.pid and not self.has_exited and procfs.is_zombie(self.pid):
             self._reap()
 
@@ -189,7 +189,7 @@ class Task:
         self.signal(signal.SIGCONT)  # a stopped process acts on it only after it is continued
 
     def note_told(self, number: int) -> None:
-        """Do without the stop signal that is due if the task got it just now, unless it had only begun."""
+        """Cancel the stop signal if the task got it just now and had not only begun."""
         has_it = number == self.command.stop_signal and time.time() - self._began_at > _HAS_BEGUN
         if self._term_timer is not None and has_it:
             self._term_timer.cancel()
@@ -241,7 +241,7 @@ class Task:
                 self._say("task_lingers", pid=living[0], reason=reason)
 
     def signal(self, number: int) -> None:
-        """Signal each process of the task once: its group at one instant, then those that have left the group."""
+        """Signal each process of the task once: its group at one instant, then others."""
         if not self.pid or self.is_gone:
             return
         now = procfs.clock()
@@ -256,7 +256,7 @@ class Task:
             self._close_output()
 
     def _take_output(self) -> int | None:
-        """Move data from the pipe to the stream; return its size, 0 at the end, None if none is there yet."""
+        """Move data to the stream; return its size, 0 at the end, None if none is there."""
         assert self._child is not None
         try:
             data = os.read(self._child.output, _READ)
@@ -304,7 +304,7 @@ class Task:
             self._say("task_not_started", code=failure[0], reason=failure[1])
 
     def _reap(self) -> None:
-        """Report the exit of the process at once, then check whether others of its session live."""
+        """Report the exit of the process at once, then look for others of its session."""
         exited_at = self._loop.now()  # it determines the order of exits on several hosts
         self._read_start_report()
         # The zombie stays until its group is signalled below: until it is reaped, no other process gets its pid.
@@ -340,7 +340,7 @@ class Task:
         self._settle()
 
     def _report_exit(self, members: list[int]) -> None:
-        """Report the exit, once, with what a program that ended with 0 has left behind in ``members``."""
+        """Report the exit, once, with the ``members`` that a success has left behind."""
         if not self._exit:
             return
         told, self._exit = self._exit, {}
@@ -350,7 +350,7 @@ class Task:
         self._say("task_exited", **told)
 
     def _settle(self) -> None:
-        """End the attempt when no process of the session is left; until then wait for the next one to die."""
+        """End the attempt when no process is left; until then, wait for the next death."""
         if self.is_gone or not self.has_exited:
             return
         members, unknown = self._processes.look()
@@ -396,7 +396,7 @@ class Task:
             self._gone(0)
 
     def _gone(self, checkpoint: int) -> None:
-        """Report that nothing is left; ``checkpoint``: the newest one written by the attempt, 0 for none."""
+        """Report that nothing is left; ``checkpoint``: the newest one, 0 for none."""
         self.is_gone = True
         if self._lingering is not None:
             self._lingering.cancel()

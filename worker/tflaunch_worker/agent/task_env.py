@@ -56,7 +56,7 @@ class TaskEnvironments:
         return self._values
 
     def expand_path(self, path: str) -> str:
-        """Return a path with this host's values; raise `UnknownValueError` where one is missing."""
+        """Return a path with this host's values; raise `UnknownValueError` without one."""
         return host_vars.expand_path(path, self.known())
 
     def command(self, message: dict[str, Any], directory: str, progress: str) -> spawn.Command:

@@ -96,7 +96,7 @@ class _Segment:
 
 
 class Spool:
-    """Output that is appended at the end and can be read from any offset that is not yet released."""
+    """Output that is appended, and read from any offset that is not released."""
 
     def __init__(self, directory: str, limit: int = LIMIT) -> None:
         self._directory = directory
@@ -116,7 +116,7 @@ class Spool:
             self._drop(len(data) - kept)
 
     def _is_on_disk(self) -> bool:
-        """Return whether output already waits on disk, so that new output must queue behind it."""
+        """Return whether output waits on disk, so that new output queues behind it."""
         return any(isinstance(part, _Segment) for part in self._parts)
 
     def _write(self, data: bytes) -> int:
@@ -164,7 +164,7 @@ class Spool:
         self.end += size
 
     def read(self, offset: int, size: int) -> bytes | Gap:
-        """Return up to ``size`` bytes from ``offset`` on (empty at the end), or the gap at that offset."""
+        """Return up to ``size`` bytes from ``offset`` on, or the gap at that offset."""
         for part in self._parts:
             if part.offset <= offset < part.offset + part.size:
                 return part.read(offset, size)
@@ -215,7 +215,7 @@ class Times:
         self._seconds.append(now)
 
     def between(self, start: int, end: int) -> list[tuple[int, float]]:
-        """Return the records for the bytes from ``start`` to ``end``; the first one is for ``start`` itself."""
+        """Return the records from ``start`` to ``end``; the first is for ``start``."""
         first = max(bisect.bisect_right(self._offsets, start) - 1, 0)
         last = bisect.bisect_left(self._offsets, end)
         return [(max(self._offsets[number], start), self._seconds[number]) for number in range(first, last)]
@@ -232,7 +232,7 @@ WINDOW = 1024 * 1024
 
 
 class Stream:
-    """The output of one attempt: its spool, how much of it was sent, and whether it has ended.
+    """The output of one attempt: its spool, how much was sent, and whether it ended.
 
     ``now`` returns seconds of the monotonic clock; output is sent with the time at which it was read.
     """
@@ -257,7 +257,7 @@ class Stream:
         self._has_ended = True
 
     def rewind(self) -> None:
-        """Send everything unacknowledged again, because a new link has replaced the old one."""
+        """Send everything unacknowledged again, over a new link."""
         self._sent = self._spool.released
         self._end_sent = False
 
@@ -271,7 +271,7 @@ class Stream:
         self._spool.close()
 
     def next_frame(self) -> bytes | None:
-        """Return the next frame to send, or None when nothing is left or the window is full."""
+        """Return the next frame, None when nothing is left or the window is full."""
         if self._sent < self._spool.end:
             if self._sent - self._spool.released >= WINDOW:
                 return None

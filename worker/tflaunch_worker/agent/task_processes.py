@@ -42,7 +42,7 @@ class Adopted:
         """The agent's own children, which start what users want; it has not adopted these."""
 
     def below(self, *roots: int) -> list[int]:
-        """Return the processes below ``roots`` and the adopted ones, each after its parent."""
+        """Return the processes below ``roots``, and adopted ones, each after its parent."""
         if os.getppid() == self._guard:
             return procfs.descendants(*roots, self._guard, without={self._agent})
         if self._strays is None:
@@ -112,7 +112,7 @@ class TaskProcesses:
         return place is not None and self._seen.get(pid) == place.since
 
     def signal_group(self, number: int) -> int:
-        """Signal the leader's process group, or only the leader while it has no group of its own yet.
+        """Signal the leader's group, or the leader while it has no group of its own.
 
         Returns the group, or 0 if the leader is gone, so that its pid may be that of a stranger.
         """
@@ -155,7 +155,7 @@ class TaskProcesses:
         return bool(spared)
 
     def when_dead(self, members: list[int], loop: Loop, call: Callable[[], None]) -> None:
-        """Call back once all of these are dead: to look at all after each death would be quadratic."""
+        """Call back once all of these are dead: looks at all would be quadratic."""
         while members and not self.has_seen(members[-1]):
             members.pop()
         pidfd = linux.open_pidfd(members[-1]) if members else None
@@ -171,7 +171,7 @@ class TaskProcesses:
         loop.watch(pidfd, died, urgent=True)
 
     def find_suspended(self) -> str:
-        """Return which process of the task SIGSTOP or a debugger has stopped, so that it answers no peer; else ""."""
+        """Return which process is stopped, by SIGSTOP or a debugger, or ""."""
         pids = [] if self._is_leader_reaped else [self.leader]
         for pid in pids:
             state = procfs.describe_wait(pid)[:7]
@@ -184,7 +184,7 @@ class TaskProcesses:
     def describe_left(
         self, members: Sequence[int], argv: Sequence[str], worked: float, has_trained: bool
     ) -> dict[str, object]:
-        """Return the fields of a reported exit about what a program that ended with 0 has left behind; {} for nothing.
+        """Return the fields of an exit about processes that a success left behind.
 
         A shell, or a program that has done no work itself, which ends right after it has started others has put the
         training in the background: the task has not succeeded. What other programs leave behind, or what was started
