@@ -86,7 +86,6 @@ style: $(VENV)/.ready
 	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	$(BIN)/lint-imports worker/importlinter.toml
 
 types: $(VENV)/.ready
 	$(BIN)/mypy
