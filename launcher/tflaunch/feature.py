@@ -175,6 +175,7 @@ class Feature(NamedTuple):
         needs: the features without which it is left out, as if its folder were deleted, too.
         uses: the features that it does without, though not as well: nothing of theirs is imported with it.
         verbs: commands by their names.
+        help: what commands of others say of it in their help: a paragraph, and examples, which begin with two blanks.
         watchers: what takes part in the supervision of a run.
         options: options of `up` by the names of their values: ``metrics_port`` for ``--metrics-port``.
         columns: where the function is that returns the values of columns of `ps` and of the page: given the run's
@@ -196,6 +197,7 @@ class Feature(NamedTuple):
     needs: tuple[str, ...] = ()
     uses: tuple[str, ...] = ()
     verbs: Mapping[str, Verb] = {}
+    help: Mapping[str, str] = {}
     watchers: tuple[Watching, ...] = ()
     options: Mapping[str, Option] = {}
     columns: str = ""

@@ -15,7 +15,6 @@ from tflaunch.cli.main import tflaunch, verbs
 from tflaunch.clusterspec import load
 from tflaunch.clusterspec.values import Address
 from tflaunch.plan import lint
-from tflaunch_worker.feature import find_features
 
 pytestmark = pytest.mark.unit
 
@@ -51,11 +50,3 @@ def test_every_command_explains_itself(name: str) -> None:
     assert command.short_help
     assert "\b\nExample" in inspect.cleandoc(command.help or "")
     assert all(parameter.help for parameter in command.params if isinstance(parameter, click.Option))
-
-
-def test_a_feature_makes_no_call_that_another_one_serves() -> None:
-    """By its name it calls its own half in the agent alone: import-linter would not see what it needs of others."""
-    served = {call: name for name, each in find_features("tflaunch_worker.features").items() for call in each.calls}
-    for path in (REPOSITORY / "launcher/tflaunch/features").glob("*/*.py"):
-        called = {call: name for call, name in served.items() if f'"{call}"' in path.read_text()}
-        assert set(called.values()) <= {path.parent.name}, f"{path}: {called}"

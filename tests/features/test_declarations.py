@@ -82,6 +82,15 @@ def test_a_feature_touches_only_what_it_declares(name: str) -> None:
     }
 
 
+def test_the_spine_calls_no_feature_of_an_agent() -> None:
+    calls = {call for feature in features_of_agents().values() for call in feature.calls}
+    folder = REPOSITORY / "launcher" / "tflaunch"
+    for path in folder.rglob("*.py"):
+        if "features" not in path.relative_to(folder).parts:
+            texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+            assert not calls & texts, path
+
+
 def test_needs_have_no_circles_and_uses_are_no_needs() -> None:
     order: list[str] = []
     while more := [name for name in features() if name not in order and {*features()[name].needs} <= {*order}]:

@@ -177,6 +177,25 @@ def test_its_verbs_are_refused(copy: Copy) -> None:
         assert not re.search(rf"`tflaunch ({'|'.join(gone)})\b", sentence), f"without {copy.lacks}: {sentence}"
 
 
+HELP = """
+from tflaunch.cli.main import tflaunch
+for verb in ("up", "run", "ls", "check", "down"):
+    tflaunch.main([verb, "--help"], standalone_mode=False)
+"""
+
+
+def test_help_and_answers_do_not_name_it(copy: Copy) -> None:
+    """Neither its options nor its verbs."""
+    shown = (
+        copy.run("-c", HELP).stdout + copy.refuses("down", "--volumes") + copy.refuses("run", "--interactive", "true")
+    )
+    for feature in copy.features.values():
+        for name in feature.options:
+            assert not re.search(rf"{flag_of(name)}\b(?!-)", shown), f"without {copy.lacks}: {name}"
+        for named in (*feature.verbs, *(f"up --on {engine}" for engine in feature.engines)):
+            assert f"tflaunch {named}" not in shown, f"without {copy.lacks}: {named}"
+
+
 def test_its_options_are_refused(copy: Copy) -> None:
     """As any other that does not exist; so are its engines."""
     for feature in copy.features.values():

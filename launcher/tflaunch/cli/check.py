@@ -46,7 +46,6 @@ def check(
     \b
     Example:
       tflaunch check cluster.json
-      tflaunch check --on slurm --partition gpu cluster.json
       tflaunch check cluster_specs/*.json
     """
     found = [_checked(spec, command, settings, engine) for spec in specs or [usual_spec()]]

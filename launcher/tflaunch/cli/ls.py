@@ -33,9 +33,6 @@ def ls(
 ) -> None:
     """List the runs of this user on this machine, the newest first; with RUN, those whose names begin with it.
 
-    If some were made by --matrix, their values and the last metrics of all runs are columns, too; a terminal shows
-    those that fit, a pipe all.
-
     A run is `lost` when its supervisor was killed: `tflaunch up --resume RUN` takes over.
 
     With --on, the engine is asked which runs it has; those that you have started on another machine, or with another
@@ -45,7 +42,6 @@ def ls(
     Example:
       tflaunch ls mnist
       tflaunch ls --state failed --since 24h
-      tflaunch ls --on slurm
       tflaunch ls --json
     """
     from tflaunch.client.run_list import STATES, overview, table

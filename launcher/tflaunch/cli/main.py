@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 
 import click
@@ -80,6 +81,21 @@ def verbs() -> dict[str, Verb]:
     return {name: found[name] for group in groups for name in listed if name in found and found[name].group == group}
 
 
+@functools.cache
+def _load_command(name: str, verb: Verb) -> click.Command:
+    """Import a command; its help gets what features say of themselves there."""
+    command: click.Command = load(verb.place)
+    command.short_help = verb.summary or None
+    text, mark, examples = inspect.cleandoc(command.help or "").partition("\n\n\b\nExample")
+    for feature in features().values():
+        lines = feature.help.get(name, "").strip("\n").splitlines()
+        own_examples = [line for line in lines if line.startswith("  ")]
+        text += "\n\n" + "\n".join(line for line in lines if line not in own_examples) if lines != own_examples else ""
+        examples += "".join(f"\n{line}" for line in own_examples)
+    command.help = text + mark + examples
+    return command
+
+
 class _Commands(click.Group):
     """The commands, listed in the groups of `_GROUPS`, and imported when they are used."""
 
@@ -110,11 +126,7 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Return the command with this name, None if there is none."""
         verb = _OWN_VERBS.get(name) or all_verbs().get(name)
-        if verb is None:
-            return None
-        command: click.Command = load(verb.place)
-        command.short_help = verb.summary or None
-        return command
+        return None if verb is None else _load_command(name, verb)
 
     def resolve_command(
         self, context: click.Context, arguments: list[str]

@@ -104,9 +104,6 @@ def run(
     Options of tflaunch go before COMMAND: what follows its first word is passed to the program as it is. A `--`
     before COMMAND is optional.
 
-    With --on slurm it is a Slurm job, with --on kubernetes pods of --image: if COMMAND names a file here, the directory
-    is copied to them.
-
     Workers fill the hosts one after the other, as evenly as they can; parameter servers are dealt out in turn. With
     `-H h1:4,h2:2` h1 gets 4 workers and h2 gets 2, as with mpirun; a number from 1024 on is the port of a worker.
 
@@ -115,7 +112,6 @@ def run(
       tflaunch run -n 4 python train.py --epochs 2
       tflaunch run -n 1 --ps 1 --chief --set restart.max=0 python train.py
       tflaunch run -H h1,h2 --save cluster.json -- python train.py
-      tflaunch run --on slurm -n 4 --gpus 1 python train.py
     """
     if save is not None and save != _STDOUT and Path(save).suffix not in _SUFFIXES:
         remedy = "write --save=- to print the spec, or --save=FILE.json"

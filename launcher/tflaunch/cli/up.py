@@ -66,33 +66,15 @@ def up(
     time to save; a second one kills them. COMMAND, after --, replaces the spec's. A SPEC `-` is read from
     standard input; without SPEC, it is the cluster.json, .yaml, .yml or .toml in this directory.
 
-    --preload is --set 'preload=["tensorflow"]': Python tasks are forked from a process that has already imported
-    TensorFlow, where that is safe.
-
     With -d the job outlives this terminal and a logout. The name of the run is printed; ps, logs, attach, wait
     and down work on it from anywhere.
 
     A supervisor that was killed can be replaced while the lease of its agents runs (timeouts.lease): with
     --resume the job goes on, and its tasks never notice.
 
-    With --queue the run waits until no other run of yours holds its hosts, or enough of their GPUs are free; see
-    `tflaunch queue`. Ctrl-C takes it out of the queue; with -d it begins without this terminal. --matrix lr=0.1,0.01
-    queues a run for each value, which replaces {matrix.lr} in command, env and workdir; `tflaunch ls` compares them.
-
-    With --on slurm, a Slurm batch job is submitted, which starts the tasks on its nodes; this terminal follows it,
-    unless -d is given. ps, logs, attach, wait and down work as usual, also while it is in the queue.
-
-    With --on kubernetes, or "kubernetes" in the spec, each task gets a pod of its own, which is reached through
-    kubectl. The pods are deleted when the run has ended. With -d the supervisor has a pod, too.
-
-    --drill tests how a job recovers: kill, term or stop a task, or cut the link to a host, after some time of training.
-    If a fault cannot be injected, the exit code is 125.
-
     \b
     Example:
       tflaunch up cluster.json --set restart.max=0 -- python train.py --epochs 2
-      tflaunch up -d cluster.json --matrix lr=0.1,0.01 --matrix batch=32,64
-      tflaunch up cluster.json --drill "kill worker:1 after 20s; stop ps:0 for 10s; cut host=b for 5s"
       tflaunch up --resume cluster-20260102-030405-6789
     """
     if resume is not None:

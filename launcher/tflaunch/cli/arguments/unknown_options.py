@@ -85,6 +85,7 @@ _OF_CLUSTERS = re.compile(
     r"--(rdzv|master|node|local|machine)[-_](backend|endpoint|id|conf|addr|port|rank)|--standalone"
 )
 """Options by which other tools are told of the cluster."""
+_NAMED = re.compile(r"`tflaunch ([a-z]+)")
 _SIMILAR = 0.75  # of an option that is proposed: most of its letters
 
 
@@ -92,6 +93,11 @@ def answer_option(error: click.NoSuchOption) -> click.UsageError:
     """Return the error for an unknown option, with what does its work here, or the option that is meant."""
     verb = (error.ctx.info_name if error.ctx is not None else None) or ""
     answer = ANSWERS.get((verb, error.option_name))
+    root = None if error.ctx is None else error.ctx.find_root()
+    if answer and root and isinstance(root.command, click.Group):
+        there = root.command.list_commands(root)
+        if not all(named in there for named in _NAMED.findall(answer)):
+            answer = None  # what does it belongs to a feature that is missing here
     if answer is None and _OF_CLUSTERS.fullmatch(error.option_name):
         answer = "Leave it out: tflaunch tells tasks their place in the cluster"
     if answer is not None:

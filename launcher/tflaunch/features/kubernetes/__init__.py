@@ -7,6 +7,15 @@ from tflaunch.feature import Engine, Feature, Location, Option, Starting, Verb, 
 FEATURE = Feature(
     uses=("records",),
     fields=("kubernetes",),
+    help={
+        "up": """
+With --on kubernetes, or "kubernetes" in the spec, each task gets a pod of its own, which is reached through
+kubectl. The pods are deleted when the run has ended. With -d the supervisor has a pod, too.
+""",
+        "run": """
+With --on kubernetes it runs in pods of --image: if COMMAND names a file here, the directory is copied to them.
+""",
+    },
     # The setting makes the object, without changing what the spec has in it: keys that begin with x- are ignored.
     engines={
         "kubernetes": Engine(

@@ -26,6 +26,12 @@ FEATURE = Feature(
     fields=("preload", "warm"),
     problems="tflaunch.features.preload.preloading:find_problems",
     task_starters={"preload": _STARTER, "warm": _STARTER},
+    help={
+        "up": """
+--preload is --set 'preload=["tensorflow"]': Python tasks are forked from a process that has already imported
+TensorFlow, where that is safe.
+"""
+    },
     options={
         "preload": Option(
             "Import tensorflow once per host; fork the tasks from that process.",

@@ -9,6 +9,21 @@ DIRECTORY_NAME = "queue"
 
 FEATURE = Feature(
     needs=("records",),
+    help={
+        "up": """
+With --queue the run waits until no other run of yours holds its hosts, or enough of their GPUs are free; see
+`tflaunch queue`. Ctrl-C takes it out of the queue; with -d it begins without this terminal. --matrix lr=0.1,0.01
+queues a run for each value, which replaces {matrix.lr} in command, env and workdir; `tflaunch ls` compares them.
+  tflaunch up -d cluster.json --matrix lr=0.1,0.01 --matrix batch=32,64
+""",
+        "ls": """
+If some were made by --matrix, their values and the last metrics of all runs are columns, too; a terminal shows
+those that fit, a pipe all.
+""",
+        "down": """
+A run that waits in the queue of `up --queue` is taken out of it, and --all empties that queue, too.
+""",
+    },
     options={
         "queue": Option(
             "Begin when no other run of this user holds the hosts and GPUs (`tflaunch queue`).",

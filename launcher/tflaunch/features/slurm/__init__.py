@@ -7,6 +7,18 @@ from tflaunch.feature import Engine, Feature, Location, Option, Verb, Watching
 FEATURE = Feature(
     needs=("render",),
     fields=("slurm",),
+    help={
+        "up": """
+With --on slurm, a Slurm batch job is submitted, which starts the tasks on its nodes; this terminal follows it,
+unless -d is given. ps, logs, attach, wait and down work as usual, also while it is in the queue.
+""",
+        "run": """
+With --on slurm it is a Slurm job.
+  tflaunch run --on slurm -n 4 --gpus 1 python train.py
+""",
+        "check": "\n  tflaunch check --on slurm --partition gpu cluster.json\n",
+        "ls": "\n  tflaunch ls --on slurm\n",
+    },
     engines={
         "slurm": Engine(
             "as a Slurm job",
