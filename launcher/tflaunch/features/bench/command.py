@@ -1,4 +1,4 @@
-"""`bench`: run a spec with several numbers of workers, and show how its speed grows."""
+"""`bench`: compare the speed of a spec with several numbers of workers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ _LEFT_OUT = {
 
 
 def with_workers(source: str, spec: Spec, count: int, local_names: Collection[str]) -> Spec:
-    """Return the spec with its first ``count`` workers, or with more of them if all are on this machine.
+    """Return the spec with ``count`` workers.
+
+    They are its first ones, and more of them only if all are on this machine.
 
     The job's name gets the number of workers; restarts, a deadline, copies of files and the like are left out.
 

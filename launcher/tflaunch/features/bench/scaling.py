@@ -1,4 +1,4 @@
-"""Compare the speed of runs with several numbers of workers, as data, table and chart. Pure."""
+"""Compare the speed of runs, as data, table and chart. Pure."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _row(run: ScaledRun) -> tuple[str, ...]:
 
 
 def _chart(runs: Sequence[ScaledRun]) -> str:
-    """Return a bar chart: what was measured, and what is missing to an efficiency of 100 %."""
+    """Return a bar chart of the speeds, and of the gap to an efficiency of 100 %."""
     unit, values = "examples/s", [run.examples_per_second for run in runs if run.examples_per_second is not None]
     if len(values) < len(runs):
         unit, values = "steps/s", [run.steps_per_second for run in runs]

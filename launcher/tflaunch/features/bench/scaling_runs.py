@@ -1,4 +1,4 @@
-"""Run a spec with several numbers of workers, one after the other, and measure each run until it has taken steps.
+"""Run a spec with several numbers of workers in turn, and measure each run.
 
 Steps come from what the program reports (`training.progress`), or else from Keras' progress line. An agent notes when
 a report arrives, so its time is more precise than the interval at which we ask.
@@ -36,7 +36,9 @@ _SOURCES = (
 
 
 class Wanted(NamedTuple):
-    """What is measured: ``steps`` after ``warm_up`` steps, within ``limit`` seconds from the start of a run.
+    """The measurement of a run: ``steps`` after ``warm_up`` steps.
+
+    It lasts at most ``limit`` seconds from the start of the run.
 
     A step has ``batch`` examples of all workers together, or ``worker_batch`` of each; None if the user gives neither.
     """
@@ -87,7 +89,7 @@ def plan_runs(
 
 
 def measure_run(file: SpecFile, plan: Plan, workers: int, wanted: Wanted, say: Callable[[str], None]) -> ScaledRun:
-    """Run a plan until enough steps were measured, and end it; nothing of it is left then.
+    """Run a plan until enough steps are measured, and end the run.
 
     Raises:
         TflaunchError: the run failed, or its steps are unknown or too few.
@@ -137,7 +139,9 @@ def measured_part(reports: Sequence[Report], warm_up: int, has_ended: bool) -> t
 
 
 class _WatchedRun:
-    """What is seen of one run until it has taken enough steps, or has ended by itself (``has_ended``).
+    """The steps of one run, until there are enough or it ends by itself.
+
+    ``has_ended``: it has ended by itself.
 
     ``reports`` are those of new steps, ``examples`` is what the last one says of the examples in a step, and
     ``started`` is when the run began, in seconds since the epoch.

@@ -1,4 +1,4 @@
-"""Query all hosts of a plan about themselves and each other, without starting the job."""
+"""Examine all hosts of a plan, without starting the job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DIRECTORY_OPTION = re.compile(r"--[\w-]*(dir|ckpt|checkpoint|backup|state)[\w-]
 
 
 class _Visit:
-    """Collects the facts about one host, step by step; a failing step marks the host as unreachable."""
+    """Collects facts about one host; a failing step marks it as unreachable."""
 
     def __init__(self, plan: Plan, host: str, connector: AgentConnector, run: str) -> None:
         self.known = Host(host)
@@ -80,7 +80,7 @@ def name_check() -> str:
 
 
 def examine(plan: Plan, code: UserCode | None, run: str) -> dict[str, Host]:
-    """Return the facts about every host of a plan. All hosts are queried in parallel, in rounds.
+    """Return the facts about every host of a plan, asked in parallel rounds.
 
     First each host gets the user's code as `up` would send it, is examined, and holds the ports of its tasks.
     Then each tries to reach the others. Finally the first host that uses a checkpoint directory leaves a probe file
@@ -154,7 +154,7 @@ def _gist(task: TaskPlan) -> str:
 
 
 def _program(plan: Plan, task: TaskPlan) -> dict[str, Any]:
-    """Return what a host needs to query a task's interpreter."""
+    """Return the fields by which a host examines a task's interpreter."""
     (host,) = (host for host in plan.hosts if host.host == task.host)
     name = task.argv[0]
     about = {"argv": task.argv, "env": dict(task.env), "unset": task.unset, "workdir": task.workdir}
@@ -175,7 +175,7 @@ def _hold_ports(visit: _Visit, interview: AgentRpc) -> None:
 
 
 def _peers(plan: Plan, visits: list[_Visit], run: str) -> dict[str, dict[str, Any]]:
-    """Return what each host is to probe: the tasks on hosts that hold their ports."""
+    """Return the tasks that each host is to probe: those with held ports."""
     ports = {task: port for visit in visits for task, port in visit.ports.items()}
     secret = os.urandom(16).hex()
     wanted = {}
@@ -200,7 +200,7 @@ def _probe_peers(visit: _Visit, interview: AgentRpc, wanted: Mapping[str, dict[s
 
 
 def _backups(tasks: list[TaskPlan], program: Mapping[str, Any]) -> set[str]:
-    """Return the directories where a program with BackupAndRestore keeps its state, as far as detectable."""
+    """Return the directories of BackupAndRestore, as far as detectable."""
     if not program.get("backs_up"):
         return set()
     found = {str(path) for path in program.get("backups", ())}

@@ -82,7 +82,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
 
 
 def _asked(engine: str, file: SpecFile, settings: Sequence[str], command: Sequence[str]) -> list[Finding]:
-    """Return what an engine tells before a run waits for its hosts."""
+    """Return an engine's own problems, before a run waits for its hosts."""
     from tflaunch.features.doctor.findings import Finding
     from tflaunch.runtime.submitting import problems_on
 
@@ -127,7 +127,7 @@ def _pods_made(plan: Plan, check: str) -> Iterator[Plan]:
 
 
 def _ports(hosts: Sequence[Host]) -> str:
-    """Return one line per group of tasks that the same machines could reach, for those that have a port."""
+    """Return a line per group of tasks that the same machines could reach."""
     from tflaunch.explain.wording import listed
     from tflaunch.features.doctor.findings import NOBODY
 

@@ -70,7 +70,7 @@ class Diagnosis(NamedTuple):
 
 
 def findings(plan: Plan, hosts: Mapping[str, Host], secrets: Sequence[Problem] = ()) -> list[Finding]:
-    """Return all findings, in the order of `CHECKS`; ``secrets``: problems with those of the plan."""
+    """Return all findings in the order of `CHECKS`."""
     reached = [host for host in hosts.values() if host.reason is None]
     there = [_without_board(plan, host) for host in reached]
     found = [_reach(host) for host in hosts.values() if host.reason is not None]
@@ -158,7 +158,7 @@ def _without_tf_keras(task: TaskPlan, where: str) -> Iterator[Finding]:
 
 
 def _skew(hosts: Iterable[Host]) -> Iterator[Finding]:
-    """Report versions that differ between hosts: an error if TensorFlow's first two numbers differ."""
+    """Report versions that differ between hosts."""
     for package, check in (
         ("python", "python"),
         ("tensorflow", "tensorflow"),
@@ -234,7 +234,7 @@ def _fence(plan: Plan, host: Host) -> Iterator[Finding]:
 
 
 def reachable_by(plan: Plan, host: Host) -> dict[str, str]:
-    """Return, for each task and sidecar on a host, who could reach its port: nobody if it has none."""
+    """Return who could reach the port of each task and sidecar on a host."""
     if plan.network == PRIVATE:
         others = RUN
     elif not port_fence.is_fenced(plan) or host.facts.get("unfenced"):
@@ -287,7 +287,7 @@ def _room(plan: Plan, host: Host) -> Iterator[Finding]:
 
 
 def _gpus(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
-    """Check GPU counts: equal on hosts that train in step, and enough for what the spec assigns."""
+    """Check that GPUs suffice for the spec, and are equally many on hosts."""
     counts: dict[int, list[str]] = {}
     for host in hosts:
         gpus = host.facts.get("gpus", [])

@@ -1,4 +1,4 @@
-"""Drills: faults injected on request, to see whether a job recovers from them. Pure.
+"""Parse drills, faults to inject into a job, and judge it by them. Pure.
 
 ``kill worker:1 after 20s; stop ps:0 for 10s; cut host=b for 5s``
 """
@@ -26,7 +26,7 @@ _LASTING = ("stop", "cut")
 
 
 class Fault(NamedTuple):
-    """One fault: injected ``after`` seconds of training, and lasting ``lasts`` seconds (None: for good)."""
+    """One fault, ``after`` seconds of training, for ``lasts`` (None: for good)."""
 
     verb: str
     task: str | None
@@ -127,7 +127,7 @@ class FaultOutcome(NamedTuple):
 
 
 def settle_fault(outcome: FaultOutcome) -> FaultOutcome:
-    """Return the outcome when another fault is injected: later changes are attributed to the new one."""
+    """Return the outcome when another fault follows, to which changes belong."""
     return outcome._replace(is_settled=outcome.injected_at is not None and not outcome.was_noticed)
 
 

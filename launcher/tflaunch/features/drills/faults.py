@@ -18,7 +18,7 @@ from tflaunch.runtime.watchers import Supervision, Watcher
 
 
 class FaultInjector(Watcher):
-    """Injects faults into a running job. Times count from when the whole gang first runs."""
+    """Injects faults; their times count from when the whole gang first runs."""
 
     def __init__(self, supervision: Supervision) -> None:
         self._mailbox = supervision.mailbox
@@ -47,20 +47,23 @@ class FaultInjector(Watcher):
             go_on()
 
     def judge(self, exit_code: int) -> tuple[list[str], int]:
-        """Return one sentence per fault; a drill that injected nothing must not look like one that passed."""
+        """Return a sentence per fault, and the exit code.
+
+        A drill that injected nothing must not look like one that passed.
+        """
         is_done = all(outcome.injected_at is not None for outcome in self._outcomes)
         code = EXIT_INTERNAL if exit_code == 0 and not is_done else exit_code
         return drill.report_faults(self._outcomes, exit_code), code
 
     def _on_due(self, number: int) -> None:
-        """Inject a fault whose time has come; postpone it while the job recovers from another one."""
+        """Inject a fault that is due; postpone it while the job recovers."""
         if self._is_possible(self._outcomes[number].fault):
             self._inject(number)
         else:
             self._due.append(number)
 
     def _is_possible(self, fault: Fault) -> bool:
-        """Return whether the whole gang runs, and the agent of the fault's task takes commands."""
+        """Return whether the gang runs, and the task's agent takes commands."""
         if self._job is None or not gang_runs(self._job):
             return False
         process = _process_of(self._job, fault)
@@ -94,5 +97,5 @@ class FaultInjector(Watcher):
 
 
 def _process_of(job: Job, fault: Fault) -> TaskPlan | None:
-    """Return the task of a fault, None for a fault of a host or if the gang no longer has the task."""
+    """Return the task of a fault, None if it is a host's, or no longer there."""
     return next((process for process in job.plan.processes() if process.task == fault.task), None)

@@ -14,7 +14,7 @@ from tflaunch.store.history import Figures, Moment
 
 
 class HistoryRecorder(Watcher):
-    """Takes a moment every few seconds while tasks run, and what they reported last when the run ends."""
+    """Records a moment every few seconds, and the last reports at the end."""
 
     def __init__(self, supervision: Supervision) -> None:
         self._supervision = supervision

@@ -105,7 +105,7 @@ def _problems(path: Path, text: str) -> list[Problem]:
 
 
 def _check_target(path: Path, force: bool, is_usual: bool) -> None:
-    """Refuse, before any question, a file that cannot be written; also a second one that commands would look for.
+    """Refuse, before any question, a file that cannot be written.
 
     Raises:
         TflaunchError: it exists, or its directory does not.
@@ -162,7 +162,7 @@ def _example_program() -> str:
 
 
 def _read(command: Sequence[str], hosts: str | None) -> Program | None:
-    """Return what the program of a command uses, and say it; None if it cannot be found out here.
+    """Read the program of a command, and say what it uses; None if not here.
 
     Raises:
         TflaunchError: it is missing, and the tasks run on this machine.
@@ -181,7 +181,10 @@ def _read(command: Sequence[str], hosts: str | None) -> Program | None:
 
 
 def _fit(roles: ClusterOptions, program: Program | None) -> ClusterOptions:
-    """Return the tasks with those that they need; say which, unless the program has been told to be the reason."""
+    """Return the tasks, with those that they need.
+
+    An added chief is said, unless the program was named as the reason.
+    """
     fitted = fitting.fit_roles(roles, program)
     if fitted.chief and not (roles.chief or fitting.fit_roles(ClusterOptions(), program).chief):
         say("a chief is added, which drives parameter servers and workers")
@@ -235,7 +238,7 @@ def _command(hosts: str | None) -> Callable[[str], tuple[tuple[str, ...], Progra
 
 
 def _hosts(workers: int) -> Callable[[str], str | None]:
-    """Return what parses the value of -H, None for this machine."""
+    """Return a parser of -H, whose value is None for this machine."""
     from tflaunch.clusterspec.values import InvalidValueError, parse_address
 
     def parse(answer: str) -> str | None:

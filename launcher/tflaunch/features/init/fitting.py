@@ -23,7 +23,7 @@ _ESTIMATOR = "tf.estimator"
 
 
 def fit_roles(roles: ClusterOptions, program: Program | None) -> ClusterOptions:
-    """Return the tasks that were asked for, and those that the program's strategy needs beside them."""
+    """Return the requested tasks, and those that the program's strategy needs."""
     name = _strategy(program)
     ps = roles.ps or int(name == PARAMETER_SERVER)
     usual = 1 if name in _IN_ONE_PROCESS else WORKERS
@@ -39,12 +39,12 @@ def strategy_field(program: Program | None, cluster: dict[str, Any]) -> str | No
 
 
 def starts_no_server(program: Program | None) -> bool:
-    """Return whether worker and ps, if they run the program, would find no server in it."""
+    """Return whether the program starts no server for worker and ps."""
     return program is not None and not program.problem and not program.has_server
 
 
 def first_steps(program: Program | None) -> list[str]:
-    """Return how a program that trains alone becomes one that trains in all workers, one line each; else []."""
+    """Return the lines by which a program that trains alone trains in all workers."""
     if program is None or program.alone is None:
         return []
     return [
@@ -57,7 +57,7 @@ def first_steps(program: Program | None) -> list[str]:
 
 
 def describe_strategy(program: Program) -> str:
-    """Return what was seen in the program, and what follows from it; "" for nothing."""
+    """Return the program's strategy and its consequence, "" without one."""
     use, name = _made(program), program.file.name
     if program.problem:
         return f"{name} cannot be read ({program.problem}), so its strategy is not known"

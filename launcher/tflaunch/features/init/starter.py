@@ -1,4 +1,4 @@
-"""Write a first spec for a newcomer: commented, with optional fields that only need to be uncommented."""
+"""Write a first spec with comments and with optional fields."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _remote_hosts(cluster: dict[str, Any]) -> list[str]:
 
 
 def _block(field: _Field, is_toml: bool) -> str:
-    """Return a field below its comment; one that is off is a single line, which is easy to switch on."""
+    """Return a field below its comment; one that is off is a single line."""
     separator = " = " if is_toml else ": "
     lines = [f"{field.name}{separator}{_value(field.value, separator)}"]
     if field.is_on and isinstance(field.value, dict):
@@ -124,7 +124,7 @@ def _comment(text: str) -> str:
 
 
 def _value(value: Any, separator: str) -> str:
-    """Return a value as a flow value of YAML or an inline value of TOML, which differ only in the separator."""
+    """Return a flow value of YAML or an inline value of TOML."""
     if isinstance(value, dict):
         members = (f"{_key(key)}{separator}{_value(item, separator)}" for key, item in value.items())
         return f"{{{', '.join(members)}}}"
@@ -138,6 +138,6 @@ def _key(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text in quotes that both formats read, with escapes for what cannot be printed."""
+    """Return a text in quotes, with escapes that both formats read."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in quoted)

@@ -126,7 +126,7 @@ def families(status: Status, now: float) -> list[Metric]:
 
 
 def _of_supervisor(run: str) -> list[Metric]:
-    """Return what the supervisor itself, which is this process, uses."""
+    """Return the CPU time and memory of the supervisor, which is this process."""
     process = psutil.Process()
     times, memory = process.cpu_times(), process.memory_info().rss
     return [

@@ -1,4 +1,4 @@
-"""Run the user's command when something happens to the job, exactly once for each occurrence.
+"""Run the user's command exactly once for each occurrence in a job.
 
 An occurrence has a name that follows from the job's state, so that a supervisor that takes over finds the same ones.
 The command's process claims the occurrence by creating a file of that name before it becomes the command. So a
@@ -45,7 +45,7 @@ _ENDS = {"succeeded": "done", "failed": "failed"}
 
 
 class Occurrence(NamedTuple):
-    """Something to notify the user of: a value of `notify.on`, a name that is unique in the run, and a text."""
+    """An occurrence: a value of `notify.on`, a name unique in the run, a text."""
 
     kind: str
     name: str
@@ -53,7 +53,7 @@ class Occurrence(NamedTuple):
 
 
 def occurrences(before: Job, after: Job, known: Annotations = NOTHING) -> Iterator[Occurrence]:
-    """Yield what has happened between two states of a job, apart from its end; ``known``: what is known beside it."""
+    """Yield the occurrences between two states of a job, apart from its end."""
     before, culprit = known.explained(before), after.culprit
     if culprit is not before.culprit and culprit is not None and (culprit.cause, culprit.name) == (Cause.TIME, "stall"):
         yield Occurrence("stalled", f"stalled-{after.attempt}", causes.describe(culprit, after.plan))
@@ -104,7 +104,7 @@ class Notifier(Watcher):
         self._running: list[subprocess.Popen[bytes]] = []
 
     def recall(self, records: list[dict[str, Any]]) -> None:
-        """Send the notifications that an earlier supervisor did not get to, given the records after the first."""
+        """Send what an earlier supervisor did not, given the records after the first."""
         self._known = {record["name"] for record in records if record["kind"] == RECORD_KIND}
         for transition in replay.transitions(self._job, records):
             self.watch(transition.job, transition.now)
@@ -161,7 +161,7 @@ class Notifier(Watcher):
             os.close(log)
 
     def close(self) -> None:
-        """Wait for the commands for at most `PATIENCE` in all, and report those that failed."""
+        """Wait at most `PATIENCE` for all commands, and report failed ones."""
         until = time.monotonic() + PATIENCE
         for process in self._running:
             try:

@@ -1,4 +1,4 @@
-"""What a program uses of TensorFlow, as far as its text tells, and that of the modules beside it; it is never run."""
+"""Summarize a program's use of TensorFlow from its text, without running it."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ class Program(NamedTuple):
     alone: Use | None = None
 
     def only_strategy(self, certainty: int = NEVER) -> Use | None:
-        """Return where it makes its only strategy, at least as certainly as that; None if there may be another."""
+        """Return where it makes its only strategy, at least as certainly as given."""
         if len(self.mentioned) != 1 or self.others:
             return None
         return next((use for use in self.strategies if use.certainty >= certainty), None)
 
 
 def find_name(command: Sequence[str]) -> tuple[str, str]:
-    """Return kind and name of what a command runs with Python, also behind words such as ``nice``; "" for nothing."""
+    """Return kind and name of a command's Python program, "" for none."""
     for index in range(len(command)):
         words = list(command[index:])
         if not program_source.check_command(words) and (found := program_source.find_program(words)):
@@ -138,7 +138,7 @@ def find_name(command: Sequence[str]) -> tuple[str, str]:
 
 
 def find_file(command: Sequence[str], directory: Path) -> tuple[Path, Path] | None:
-    """Return the Python program of a command, and the directory of its modules; None if it is none, or not here."""
+    """Return a command's Python program and the directory of its modules."""
     kind, name = find_name(command)
     if kind == program_source.SCRIPT:
         path = directory / name
@@ -151,7 +151,7 @@ def find_file(command: Sequence[str], directory: Path) -> tuple[Path, Path] | No
 
 
 def read_program(file: Path, root: Path) -> Program:
-    """Return what a program uses, and the modules below ``root`` that it imports."""
+    """Read a program, and the modules below ``root`` that it imports."""
     texts: list[ProgramText] = []
     waiting, seen, left, is_complete = [str(file)], {str(file)}, _MOST_BYTES, True
     while waiting and len(texts) < _MOST_FILES:
@@ -308,7 +308,7 @@ class _Summary:
                 yield use._replace(name=_STRATEGIES[name])
 
     def _find_tf_config(self) -> Use | None:
-        """Return where it certainly gives TF_CONFIG another value, or removes it, and has not read it before."""
+        """Return where it certainly sets or removes TF_CONFIG without reading it."""
         found = []
         for text in self._texts:
             if any(other.reads_of_tf_config() for other in self._texts if other is not text):
@@ -348,13 +348,13 @@ class _Summary:
 
 
 def _is_fit(call: Call) -> bool:
-    """Return whether a call trains a model of Keras: other packages have a `fit`, too, but no epochs in it."""
+    """Return whether a call is `fit` of Keras: others take no epochs."""
     return call.name.endswith(".fit") and bool(
         {each.arg for each in call.node.keywords} & {"epochs", "steps_per_epoch"}
     )
 
 
 def _called(call: Call) -> list[str]:
-    """Return the names of the functions that a call calls: also that which `app.run(main)` is given."""
+    """Return the functions that a call calls, also ``main`` of `app.run(main)`."""
     given = [each.id for each in call.node.args[:1] if isinstance(each, ast.Name)]
     return [call.name, *(given if call.name.rpartition(".")[2] in ("run", "Fire") else [])]

@@ -1,4 +1,4 @@
-"""Warn of what will not work when a spec runs its programs; each rule speaks only of what their text makes certain."""
+"""Warn of programs that will not work with their spec."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLACEHOLDER = re.compile(r"\{(task|cluster|chief)\.")
 
 
 class Running(NamedTuple):
-    """A program of a spec, the roles whose tasks run it, and the Python that the first of them does it with."""
+    """A program of a spec, the roles that run it, and the first one's Python."""
 
     spec: Spec
     directory: Path
@@ -41,7 +41,7 @@ class Running(NamedTuple):
         return sum(len(self.spec.cluster[role]) for role in ("chief", "worker") if role in self.roles)
 
     def is_told_in_words(self) -> bool:
-        """Return whether placeholders tell it of the cluster, so that it can make a TF_CONFIG of them."""
+        """Return whether placeholders give it the cluster, for its own TF_CONFIG."""
         settings = [self.spec.roles[role] for role in self.roles if role in self.spec.roles]
         commands = [self.spec.command or (), *(each.command or () for each in settings)]
         words = [word for each in commands for word in each]
@@ -85,7 +85,7 @@ def _servers_without_ps(running: Running) -> Iterator[Problem]:
 
 
 def _no_servers(running: Running) -> Iterator[Problem]:
-    """Warn of worker and ps that run the chief's program, which coordinates servers and starts none."""
+    """Warn of worker and ps that run the chief's program, without a server."""
     program, alike = running.program, [role for role in ("worker", "ps") if role in running.roles]
     is_chiefs = "chief" in running.roles and running.spec.effective_strategy() == "parameter_server"
     made = program.only_strategy()
@@ -148,7 +148,7 @@ def _uneven_batch(running: Running) -> Iterator[Problem]:
 
 
 def _keras_3(running: Running) -> Iterator[Problem]:
-    """Warn of `import keras`, which TF_USE_LEGACY_KERAS does not change, if it is certain that this is Keras 3."""
+    """Warn of `import keras` if it is certainly Keras 3."""
     program, made = running.program, running.program.only_strategy(BY_ROLE)
     is_trained = program.keras and any(use.certainty >= BY_ROLE for use in program.fits)
     if not is_trained or made is None or (made.name == MULTI_WORKER and running.trainers() < 2):
@@ -162,7 +162,7 @@ def _keras_3(running: Running) -> Iterator[Problem]:
 
 
 def _is_keras_3(python: str) -> bool:
-    """Return whether Keras 3, and no other, is installed for a Python: there, or where tflaunch is."""
+    """Return whether Keras 3 alone is installed for a Python or for tflaunch."""
     found = shutil.which(os.path.expanduser(python))
     prefixes = {Path(sys.prefix), *([Path(found).parent.parent] if found else [])}
     places = [place for prefix in prefixes for place in prefix.glob("lib/python3*/site-packages/keras-*.dist-info")]

@@ -1,4 +1,4 @@
-"""What one file of a program contains, and how certain it is that a task gets to each place in it.
+"""Read one file of a program, and how certainly a task gets to each line.
 
 A place is certain only if no condition, loop or handler stands before it. The function around it must be called in a
 place that is certain, too, which is for `program_reader` to find out.
@@ -45,7 +45,7 @@ Sized = tuple[ast.AST, "ast.expr | None"]
 
 
 class Place(NamedTuple):
-    """A node, the function around it ("" for the module), and how certain it is that this function gets there."""
+    """A node, its function ("" for the module), and its certainty in it."""
 
     node: ast.AST
     scope: str
@@ -96,7 +96,7 @@ class ProgramText(ast.NodeVisitor):
         self.asks_for_chief = _asks_for_chief(tree)
 
     def full_name(self, node: ast.AST) -> str:
-        """Return the dotted name of what a node names, with the package for its alias; ``.name`` of an expression."""
+        """Return the dotted name of a node, with the package for its alias."""
         parts = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -105,7 +105,7 @@ class ProgramText(ast.NodeVisitor):
         return ".".join(reversed(parts))
 
     def literal(self, node: ast.expr | None, scope: str) -> int | None:
-        """Return the whole number that an expression stands for: a literal, or a name that is given one once."""
+        """Return the value of a whole number, or of a name that gets one once."""
         if isinstance(node, ast.Name):
             given = self._given(scope, node.id)
             node = given[0] if len(given) == 1 else None
@@ -121,7 +121,7 @@ class ProgramText(ast.NodeVisitor):
         return [node.lineno for node in self._tf_configs if id(node) not in changing]
 
     def changes_of_tf_config(self) -> Iterator[tuple[str, Place]]:
-        """Yield where TF_CONFIG gets a cluster that is written in the program, or is removed."""
+        """Yield where TF_CONFIG gets a literal cluster, or is removed."""
         for place, node in self._changing:
             if not isinstance(node, ast.Assign):
                 yield REMOVES, place
@@ -129,7 +129,7 @@ class ProgramText(ast.NodeVisitor):
                 yield SETS, place
 
     def _has_cluster(self, value: ast.expr, scope: str, seen: set[str]) -> bool:
-        """Return whether an expression, or what the names in it are given, has a key "cluster"."""
+        """Return whether an expression, or the value of a name in it, has a cluster."""
         for node in ast.walk(value):
             if isinstance(node, ast.Constant) and (node.value == "cluster" or '"cluster"' in str(node.value)):
                 return True
@@ -141,7 +141,7 @@ class ProgramText(ast.NodeVisitor):
         return False
 
     def find_batch(self, call: Call) -> tuple[int, int] | None:
-        """Return line and literal size of the batches that a call trains on; None unless there is exactly one size."""
+        """Return line and literal size of the batches that a call trains on."""
         keywords = {each.arg: each.value for each in call.node.keywords}
         found: list[Sized] = [(call.node, keywords["batch_size"])] if "batch_size" in keywords else []
         for data in (*call.node.args[:1], *([keywords["x"]] if "x" in keywords else [])):
@@ -331,7 +331,7 @@ def _names_and_texts(test: ast.AST) -> tuple[set[str], set[str]]:
 
 
 def _asks_for_chief(tree: ast.AST) -> bool:
-    """Return whether a role is compared with "chief", other than as one of several (`is chief or worker 0`)."""
+    """Return whether a role is compared with "chief" alone."""
     either = {id(each) for node in ast.walk(tree) if _is_or(node) for each in ast.walk(node)}
     compared = [node for node in ast.walk(tree) if isinstance(node, ast.Compare) and id(node) not in either]
     asked = (_names_and_texts(node) for node in compared if isinstance(node.ops[0], ast.Eq))
@@ -343,7 +343,7 @@ def _is_or(node: ast.AST) -> bool:
 
 
 def _certainty_after(node: ast.stmt) -> int:
-    """Return how certain it is that a task gets past a statement, which may return, or end the program."""
+    """Return how certainly a task gets past a statement, which may return."""
     if not isinstance(node, _COMPOUND):
         return ALWAYS
     if not any(isinstance(each, ast.Return) or _is_good_end(each) for each in ast.walk(node)):
@@ -354,7 +354,7 @@ def _certainty_after(node: ast.stmt) -> int:
 
 
 def _is_good_end(node: ast.AST) -> bool:
-    """Return whether a node is a call that ends the program, unless with the literal code of an error."""
+    """Return whether a call ends the program without the code of an error."""
     if not isinstance(node, ast.Call) or getattr(node.func, "attr", getattr(node.func, "id", "")) not in _ENDS:
         return False
     code = node.args[0] if node.args else None
@@ -362,7 +362,7 @@ def _is_good_end(node: ast.AST) -> bool:
 
 
 def _changed_keys(node: ast.AST) -> list[ast.expr]:
-    """Return the name TF_CONFIG in a statement or call that sets it in `os.environ`, or removes it there."""
+    """Return the key TF_CONFIG that a node sets in `os.environ` or removes."""
     keys: list[ast.expr] = []
     if isinstance(node, (ast.Assign, ast.Delete)):
         places = [each for each in node.targets if isinstance(each, ast.Subscript)]

@@ -1,4 +1,4 @@
-"""Find and remove what is cached on this machine: synced code, agents and caches of other versions."""
+"""Find and remove synced code, and agents and caches of other versions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE = 86_400.0
 
 
 class Cached(NamedTuple):
-    """Something in a cache on this machine: ``kind`` is ``code``, ``agent`` or ``compiled``."""
+    """An entry of a cache; ``kind`` is ``code``, ``agent`` or ``compiled``."""
 
     kind: str
     path: Path
@@ -34,7 +34,7 @@ class Cached(NamedTuple):
 
 
 def find_cached(older_than: float, now: float) -> list[Cached]:
-    """Return what no agent has used for a number of seconds, but at least for `PATIENCE`."""
+    """Find entries that no agent has used for some seconds, at least `PATIENCE`."""
     limit = now - max(older_than, PATIENCE)
     home = run_dir.home()
     return [
@@ -46,7 +46,7 @@ def find_cached(older_than: float, now: float) -> list[Cached]:
 
 
 def remove_cached(cached: Cached) -> bool:
-    """Remove something from a cache; return false if it is used again, or is gone already.
+    """Remove an entry; return false if it is in use again, or gone already.
 
     Raises:
         TflaunchError: it cannot be removed.

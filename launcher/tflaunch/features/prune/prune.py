@@ -1,4 +1,4 @@
-"""Find and remove old runs on this machine, and what they have left on their hosts.
+"""Find and remove old runs on this machine, and their copies on hosts.
 
 A run is removed with its lock held, so that it cannot be resumed at the same time, and is renamed first, so that no
 command sees half of it. Symbolic links are removed, never followed: logs that are elsewhere (`--log-dir`) stay.
@@ -75,11 +75,14 @@ class Findings(NamedTuple):
 
 
 class _KeptError(Exception):
-    """Raised for a run that must not be removed; the message continues a sentence that begins with its name."""
+    """Raised for a run that must not be removed.
+
+    The message continues a sentence that begins with the run's name.
+    """
 
 
 def find_old(retention: RetentionPlan, now: float) -> Findings:
-    """Return what can be removed by age; ``now`` is in seconds since 1970.
+    """Find runs and cached files by age; ``now`` is in seconds since 1970.
 
     Raises:
         TflaunchError: the runs cannot be listed, or another user could have put runs there.
@@ -152,7 +155,7 @@ def _examine(path: Path, now: float, is_named: bool = False) -> OldRun:
 
 
 def _require_dead(path: Path, holds_lock: bool = False) -> None:
-    """Refuse a run if a supervisor, something elsewhere or an agent on this machine lives.
+    """Refuse a run with a live supervisor, batch job or agent.
 
     Raises:
         _KeptError: one does.
@@ -169,7 +172,7 @@ def _require_dead(path: Path, holds_lock: bool = False) -> None:
 
 
 def _require_over(path: Path, entry: run_list.RunEntry, is_recent: bool, is_named: bool) -> None:
-    """Refuse a run without a supervisor that may be starting, may have tasks elsewhere, or is damaged and not named.
+    """Refuse a run that may be starting, may have live tasks, or is damaged.
 
     When the supervisor of a lost run was killed is not recorded, and its tasks live until the lease ends.
 
@@ -212,7 +215,9 @@ def _last_change(path: Path) -> float:
 
 @contextmanager
 def only_prune() -> Iterator[None]:
-    """Keep every other prune of this user waiting inside the context: none meets what another has half removed.
+    """Let every other prune of this user wait.
+
+    So none finds a run that another has half removed.
 
     Raises:
         TflaunchError: the lock cannot be taken.
@@ -233,7 +238,7 @@ def only_prune() -> Iterator[None]:
 
 
 def apply_retention(job: str, retention: RetentionPlan, now: float) -> list[OldRun]:
-    """Remove the old runs of a job, and return them; `tflaunch prune` says why others cannot be removed."""
+    """Remove the old runs of a job, and return them."""
     removed = []
     with only_prune():
         for path in run_names.may_be_too_old(job, retention, now):
@@ -278,7 +283,7 @@ def remove_run(old: OldRun, with_hosts: bool = False) -> None:
 
 
 def hosts_with_copies(path: Path) -> list[str]:
-    """Return the hosts on which a run has left copies of code or checkpoints; none if its plan cannot be read."""
+    """Return the hosts with copies of a run's code or checkpoints."""
     try:
         return _hosts_of(runs.plan_of(path))
     except TflaunchError:

@@ -1,4 +1,4 @@
-"""Remove the old runs of a job when one of its runs has ended, as `retention` in its spec says."""
+"""Apply the `retention` of a spec when one of its runs has ended."""
 
 from __future__ import annotations
 

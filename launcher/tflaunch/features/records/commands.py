@@ -1,4 +1,4 @@
-"""`rerun` and `diff`: run the plan of an earlier run again, and show what differs between two runs."""
+"""`rerun` and `diff`: run a plan again, and compare two runs."""
 
 from __future__ import annotations
 

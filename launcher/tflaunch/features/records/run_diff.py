@@ -44,7 +44,7 @@ Differences = list[Difference]
 
 
 def compare(first: Path, second: Path) -> Differences:
-    """Return what differs between two runs.
+    """Compare two runs.
 
     Args:
         first: the directory of a run.
@@ -57,12 +57,12 @@ def compare(first: Path, second: Path) -> Differences:
 
 
 def compare_records(first: Mapping[str, Any], second: Mapping[str, Any]) -> Differences:
-    """Return what differs between what two runs are made of."""
+    """Compare the records of two runs."""
     return list(_differences(_facts_of_record(first), _facts_of_record(second)))
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return the record in a run's directory (see `run_record`), {} if there is none that can be read."""
+    """Return the record of a run (see `run_record`), {} if it is unreadable."""
     try:
         file = path / RECORD_NAME
         record = wire.parse(file.read_bytes()) if file.stat().st_size <= _MOST_RECORD else {}
@@ -80,7 +80,7 @@ def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterato
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values inside an object, each with the keys and indices that lead to it."""
+    """Yield the values inside an object, each with its path."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else str(key))
@@ -116,7 +116,10 @@ def _facts_of_record(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spec(plan: Plan) -> dict[str, Any]:
-    """Return a plan with processes and hosts by their names, so that a new one does not rename the others."""
+    """Return a plan with processes and hosts by name.
+
+    So a new one does not rename the others.
+    """
     data = serialize.as_json(plan)
     for field, name in (("tasks", "task"), ("sidecars", "task"), ("hosts", "host")):
         data[field] = {item.pop(name): item for item in data[field]}

@@ -1,4 +1,4 @@
-"""Describe what a run is made of: the code, the packages, the interpreter and the machine.
+"""Record the code, packages, interpreter and machine of a run.
 
 No interpreter is started for it, and git only where the code is in a repository.
 """
@@ -31,14 +31,14 @@ _MOST_HASHED = 16 * 1024 * 1024  # bytes of a file
 
 
 def describe(plan: Plan) -> tuple[dict[str, Any], bytes]:
-    """Return the record of a plan that runs now, and the patch from the commit to the code that it runs."""
+    """Return the record of a plan that runs now, and the patch of its code."""
     task = next((task for task in plan.processes() if plan.is_like_here(task.host)), None)
     code, patch = _code(plan, task)
     return {"tflaunch": __version__, **_python(task), "code": code, "machine": _machine()}, patch
 
 
 def write(path: Path, plan: Plan) -> None:
-    """Write the record of a plan into a run's directory; a full disk costs it, never the job."""
+    """Write the record of a plan into a run's directory."""
     about, patch = describe(plan)
     try:
         if patch:
@@ -52,7 +52,7 @@ def write(path: Path, plan: Plan) -> None:
 
 
 def _python(task: TaskPlan | None) -> dict[str, Any]:
-    """Return the interpreter that a task on this machine would start, and the packages that it would import."""
+    """Return interpreter and packages of a task on this machine."""
     env = {**os.environ, **(task.env if task is not None else {})}
     python = None if task is None else interpreter.find_python(task.argv[0], env)
     if python is None:
@@ -61,7 +61,7 @@ def _python(task: TaskPlan | None) -> dict[str, Any]:
 
 
 def find_packages(python: str, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the versions of the packages that an interpreter would import in an environment."""
+    """Return the versions of the packages that an interpreter would import."""
     packages = {}
     for directory in reversed(interpreter.package_directories(python, env)):  # of two, the first is imported
         for path in glob.glob(os.path.join(glob.escape(directory), "*-*.dist-info")):
@@ -132,20 +132,20 @@ def _code(plan: Plan, task: TaskPlan | None) -> tuple[dict[str, Any], bytes]:
 
 
 def _secret_files(plan: Plan, repository: Path) -> list[str]:
-    """Return arguments that leave out the files in a repository from which secrets are read."""
+    """Return arguments of git that leave out the files of secrets."""
     paths = [Path(source.file).expanduser() for source in plan.secrets.values() if source.file is not None]
     inside = [path for path in paths if path.is_relative_to(repository)]
     return [f":(exclude,literal){path.relative_to(repository)}" for path in inside]
 
 
 def _programs(plan: Plan, directory: Path) -> dict[str, str]:
-    """Return the hashes of the files that the commands name, such as the training program."""
+    """Return the hashes of files in commands, such as the training program."""
     words = dict.fromkeys(word for process in plan.processes() for word in process.argv[1:] if len(word) < _MOST_FILES)
     return {word: digest for word in words if "\n" not in word and (digest := _hash(directory / word))}
 
 
 def _hash(path: Path) -> str:
-    """Return the SHA-256 of a regular file, its size if it is large, "" if it is something else."""
+    """Return the SHA-256 of a file, its size if it is large, else ""."""
     try:
         if not path.is_file():
             return ""
@@ -162,7 +162,7 @@ def _sha256(data: bytes) -> str:
 
 
 def _git(directory: Path, *arguments: str) -> bytes:
-    """Return the output of a command of git, empty if it fails; it changes nothing, not even the index."""
+    """Return the output of a read-only command of git, empty if it fails."""
     env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(

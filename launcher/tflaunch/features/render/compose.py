@@ -1,4 +1,4 @@
-"""Render a plan as a docker-compose file: one service per task, with the plan's TF_CONFIG."""
+"""Render a plan as a docker-compose file, with a service per task."""
 
 from __future__ import annotations
 
@@ -150,12 +150,12 @@ def _network(process: TaskPlan, owner: str) -> Mapping[str, Any]:
 
 
 def _publishing() -> Mapping[str, Any]:
-    """Publish TensorBoard's port on the loopback address only; its container has its own network address."""
+    """Publish TensorBoard's port on the loopback address only."""
     return {"ports": [f"127.0.0.1:{tensorboard.USUAL_PORT}:{tensorboard.USUAL_PORT}"]}
 
 
 def _command(process: TaskPlan) -> Sequence[str]:
-    """Return a command that also sets the variables that the shell before it would drop."""
+    """Return a command that sets the variables which its shell would drop."""
     odd = [f"{name}={value}" for name, value in process.env.items() if not _KEPT_BY_SH.fullmatch(name)]
     return ("env", "--", *odd, *program(process.argv)) if odd else process.argv
 

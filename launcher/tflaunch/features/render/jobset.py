@@ -1,4 +1,4 @@
-"""Render a plan as a Kubernetes JobSet: one Job per role, which succeed, fail and restart together."""
+"""Render a plan as a Kubernetes JobSet with one Job per role."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
 
 
 def _rules(plan: Plan) -> dict[str, Any]:
-    """Return the rules for ends that cause no counted restart: exits without failure, and limits reached."""
+    """Return the rules for ends that are not charged to the restarts."""
     needed = {name: tasks[0] for name, tasks in pods.groups(plan).items() if _is_needed(tasks[0])}
     alone = [name for name, task in needed.items() if policy.restarts_alone(plan, task)]
     rules: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ def _rules(plan: Plan) -> dict[str, Any]:
 
 
 def _job(plan: Plan, tasks: Sequence[TaskPlan], directory: str, spec: Spec) -> dict[str, Any]:
-    """Return the spec of the Job for the tasks of one role, or for a sidecar; other arguments as in `render`."""
+    """Return the spec of the Job of a role or sidecar."""
     pod = pods.template(plan, tasks, directory, spec)
     needed = _is_needed(tasks[0])
     pod["spec"] = {"restartPolicy": "Never" if needed else "OnFailure", **pod["spec"]}
@@ -87,7 +87,7 @@ def _is_needed(task: TaskPlan) -> bool:
 
 
 def _free_ends(action: str) -> dict[str, Any]:
-    """Return the policy for exits that are not failures: state was saved, or the pod was disrupted."""
+    """Return the policy for exits after a save, and for disrupted pods."""
     saved = {"containerName": POD_CONTAINER, "operator": "In", "values": _SAVED}
     return {
         "rules": [

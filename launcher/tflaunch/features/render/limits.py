@@ -1,4 +1,4 @@
-"""Find what an engine cannot express of a spec: each rule maps a spec to problems. Pure."""
+"""Find parts of a spec that an engine cannot express. Pure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def tasks(spec: Spec) -> Iterator[Problem]:
 
 
 def secrets_in_variables(spec: Spec) -> Iterator[Problem]:
-    """Reject secrets in files, from which the engine cannot take the value of a variable."""
+    """Reject secrets in files: the engine cannot read variables from files."""
     for name, secret in spec.secrets.items():
         if secret.file is not None:
             message = "is read from a file, and Compose takes the values of variables only from variables"
@@ -72,7 +72,10 @@ def secrets_in_variables(spec: Spec) -> Iterator[Problem]:
 
 
 def alike_texts(spec: Spec) -> Iterator[Problem]:
-    """Reject what one pod template per role cannot express: an index in a directory, or next to a digit."""
+    """Reject an index in a directory or next to a digit.
+
+    One pod template per role cannot express it.
+    """
     for where, text in _directories(spec):
         if placeholders.uses(text, "task.index") or placeholders.uses(text, "task.name"):
             message = f"{text!r:.60} differs among the tasks of a role, and their pods are alike"
@@ -105,7 +108,7 @@ def _directories(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def own_addresses(spec: Spec) -> Iterator[Problem]:
-    """Reject fixed addresses: containers, pods and allocated nodes get theirs only at the start."""
+    """Reject fixed addresses: the engine assigns addresses at the start."""
     for where, host in _first(spec, lambda host: is_ip_address(host) and not is_loopback(host)):
         message = f"{host} is an address, and the engine gives addresses of its own"
         yield _error(where, message, "use names of hosts, or a number of tasks")
@@ -173,7 +176,7 @@ def directories_of_the_image(spec: Spec) -> Iterator[Problem]:
 
 
 def alike_pods(spec: Spec) -> Iterator[Problem]:
-    """Reject host settings that make tasks of a role differ: their pods share one template."""
+    """Reject host settings by which tasks of a role differ: they share a template."""
     for role, addresses in spec.cluster.items():
         hosts = dict.fromkeys(address.host for address in addresses)
         environments = [spec.host(host).env for host in hosts]
@@ -185,7 +188,7 @@ def alike_pods(spec: Spec) -> Iterator[Problem]:
 
 
 def gpus_of_roles(spec: Spec) -> Iterator[Problem]:
-    """Reject `gpus` of hosts: a pod requests GPUs, and only the cluster knows which host has how many."""
+    """Reject `gpus` of hosts: a pod requests GPUs, whatever its host has."""
     for name, host in spec.hosts.items():
         if host.gpus is not None and all(spec.resources(role).gpu is None for role in spec.cluster):
             message = "says what a host has, and pods ask for what they want"

@@ -45,7 +45,7 @@ def names(spec: Spec) -> Iterator[Problem]:
 
 
 def placed(spec: Spec) -> Spec:
-    """Return the spec with a separate pod of a JobSet for every task and sidecar; its hosts only separate tasks."""
+    """Return the spec with a pod of a JobSet for every task and sidecar."""
     job = label(spec.name)
     old = [
         (_pod(job, role, index), spec.host(address.host))
@@ -65,12 +65,12 @@ def placed(spec: Spec) -> Spec:
 
 
 def _pod(job: str, role: str, index: int) -> str:
-    """Return the address of a pod of a JobSet; its name also contains the number of the replica, always 0."""
+    """Return the address of a pod; the 0 is the number of its replica."""
     return f"{job}-{role}-0-{index}.{job}"
 
 
 def groups(plan: Plan) -> dict[str, list[TaskPlan]]:
-    """Return the tasks of each role, and each sidecar, by the name of their group of pods."""
+    """Return the tasks of each group of pods: those of a role, or a sidecar."""
     found: dict[str, list[TaskPlan]] = {}
     for process in plan.processes():
         found.setdefault(process.task if process.role == SIDECAR else process.role, []).append(process)
@@ -126,7 +126,7 @@ def escaped(text: str) -> str:
 
 
 def indexed(texts: Sequence[str]) -> str:
-    """Return one text for all pods of a role; where they differ, Kubernetes inserts the index.
+    """Return one text for all pods of a role, with references to the index.
 
     Args:
         texts: one per task, in the order of their index; they may differ only in numbers that equal the index.
@@ -141,7 +141,7 @@ def indexed(texts: Sequence[str]) -> str:
 
 
 def _piece(variants: Sequence[str]) -> str:
-    """Return a common piece of all tasks' texts unchanged, or a reference to the index."""
+    """Return a common piece of all tasks' texts, or a reference to the index."""
     if len(set(variants)) == 1:
         return escaped(variants[0])
     assert list(variants) == [str(number) for number in range(len(variants))], variants
@@ -166,7 +166,7 @@ def _secrets(plan: Plan) -> list[dict[str, Any]]:
 
 
 def secrets_head(plan: Plan) -> str:
-    """Return the line of a file's head that says how to make the Secret; "" without secrets."""
+    """Return the command that makes the Secret, "" without secrets."""
     if not plan.secrets:
         return ""
     values = [

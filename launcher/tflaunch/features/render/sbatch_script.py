@@ -1,4 +1,4 @@
-"""Render a plan as an sbatch script: its options, and one job step per task, on the nodes that Slurm allocates.
+"""Render a plan as an sbatch script with one job step per task.
 
 The script ends with the exit code of the job. It needs setsid, and env of coreutils 8.28.
 """
@@ -176,12 +176,12 @@ def _array(tasks: Sequence[str]) -> str:
 
 
 def _seconds(grace: float) -> int:
-    """Round up to whole seconds for bash; at least 1, or it would not notice which task has ended."""
+    """Round up to whole seconds; with 0, bash would miss which task has ended."""
     return max(1, math.ceil(grace))
 
 
 def _cluster(plan: Plan) -> str:
-    """Return what precedes the task in most TF_CONFIGs: the addresses of all tasks, which the script has once."""
+    """Return the part of TF_CONFIG that most tasks share: all addresses."""
     configs = [task.env["TF_CONFIG"] for task in plan.tasks if "TF_CONFIG" in task.env]
     before = [config.rpartition(_TASK_OF_CONFIG)[0] for config in configs]
     return Counter(before).most_common(1)[0][0] if before else ""
@@ -209,7 +209,7 @@ def _start(process: TaskPlan, cluster: str) -> str:
 
 
 def _quote(text: str) -> str:
-    """Quote text, but let the shell expand node names and the ports that the job chooses."""
+    """Quote text, except for node names and ports, which the shell expands."""
     literals = _NODES_IN_TEXT.split(text)[::_STEP]
     variables = [f'"{_expanded(found[0])}"' for found in _NODES_IN_TEXT.finditer(text)]
     words = [_quoted(literal) if literal else "" for literal in literals]
@@ -217,7 +217,7 @@ def _quote(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return text as one bash word; characters that a terminal or an editor would not show are escaped."""
+    """Return text as one bash word, with escapes for invisible characters."""
     if text.replace("\n", "").isprintable():
         return shlex.quote(text)
     return f"$'{''.join(map(_escaped, text))}'"

@@ -21,7 +21,7 @@ _MOST_EARLY = 60.0  # seconds by which TERM may come before the time that ``--si
 
 
 def parts_of(spec: Spec) -> list[list[str]]:
-    """Return the roles of each part of a job, in TensorFlow's order: those with the same resources."""
+    """Return the roles of each part of a job: those with equal resources."""
     parts: dict[tuple[object, ...], list[str]] = {}
     for role in sorted(spec.cluster, key=[*ROLES, *spec.cluster].index):
         resources = spec.resources(role)
@@ -51,7 +51,7 @@ def as_options(wanted: Mapping[str, str]) -> list[str]:
 def wanted_of_job(
     plan: Plan, spec: Spec, processes: Sequence[TaskPlan], ending: Ending = USUAL_ENDING
 ) -> dict[str, str]:
-    """Return the sbatch options for a plan's job, or a part of it: what it needs, overridden by the spec's ``slurm``.
+    """Return the sbatch options for a plan's job, or a part of it.
 
     Args:
         plan: of the spec, with a host for each node.
@@ -84,7 +84,7 @@ def wanted_of_job(
 
 
 def _lead_of_term(plan: Plan, ending: Ending, limit: float) -> int:
-    """Return how long before the time limit the supervisor alone gets TERM, in seconds; 0: at the limit.
+    """Return how many seconds before the time limit the supervisor gets TERM.
 
     At the limit, KILL follows after KillWait, and a TERM that reaches all processes comes twice (_rpc_timelimit in
     slurmd's req.c). Of a short time limit nothing is taken.
@@ -99,7 +99,7 @@ def _lead_of_term(plan: Plan, ending: Ending, limit: float) -> int:
 
 
 def seconds_in(limit: str) -> float:
-    """Return the seconds of a time limit in a format of sbatch; infinite for one that is none, or is not known."""
+    """Return the seconds of a time limit of sbatch, infinite for no valid one."""
     days, dash, rest = limit.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdecimal() for part in (*parts, *([days] if dash else []))):
@@ -115,7 +115,7 @@ def seconds_in(limit: str) -> float:
 
 
 def with_gpus_of_nodes(spec: Spec) -> Spec:
-    """Return the spec with the GPUs per node that its ``slurm`` requests, for the tasks there to share."""
+    """Return the spec with the GPUs per node that its ``slurm`` requests."""
     gpus = gpus_per_node(spec.slurm)
     if gpus is None:
         return spec
@@ -128,7 +128,7 @@ def with_gpus_of_nodes(spec: Spec) -> Spec:
 
 
 def gpus_per_node(options: Mapping[str, str]) -> int | None:
-    """Return how many GPUs on a node these options of sbatch ask for, None if they do not say."""
+    """Return the GPUs per node in options of sbatch, None if not given."""
     asked = {kind: number for kind, _, number in (each.partition(":") for each in options.get("gres", "").split(","))}
     number = (options.get("gpus-per-node") or asked.get("gpu", "")).rpartition(":")[2]
     return int(number) if number.isdecimal() else None

@@ -1,4 +1,4 @@
-"""The plan as an engine needs it that starts the tasks itself: fixed ports, no values of hosts, its resources. Pure."""
+"""Make plans for engines that start tasks themselves. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fixed(
     server: tuple[str, ...] = (SERVER_PROGRAM,),
     first_port: int = FIRST_PORT,
 ) -> Plan:
-    """Return a spec's plan with a port for every task: the spec's, or from ``first_port`` on per host.
+    """Return a spec's plan with a port for every task.
 
     Host settings for access over SSH are left out: interpreter, directory, login.
 
@@ -66,7 +66,7 @@ def _ports(plan: Plan, first_port: int) -> dict[str, int]:
 
 
 def _serving(task: TaskPlan, server: tuple[str, ...]) -> TaskPlan:
-    """Replace the program of a task that is TensorFlow's standard server by the engine's own."""
+    """Replace the program of `server: true` by the engine's own."""
     program = task.argv[1:]
     return task._replace(argv=(task.argv[0], *server)) if program in _SERVERS else task
 
@@ -93,7 +93,7 @@ DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 def devices(process: TaskPlan) -> list[str] | None:
-    """Return the GPUs that the plan gives a task, possibly none; None if nothing is specified."""
+    """Return the GPUs that the plan gives a task, None if it gives no number."""
     if DEVICES not in process.reasons:
         return None
     named = process.env[DEVICES]

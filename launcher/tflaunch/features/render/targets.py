@@ -64,7 +64,7 @@ ENGINES: Mapping[str, Engine] = {
 
 
 def find_problems(engine: str, spec: Spec) -> list[Problem]:
-    """Return what an engine cannot express of a spec."""
+    """Return the problems of a spec with an engine."""
     return limits.find_limits(spec, ENGINES[engine].rules)
 
 
@@ -84,6 +84,6 @@ def plan_for_target(engine: str, spec: Spec, directory: PurePath, machine: Machi
 
 
 def render_spec(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> str:
-    """Return the files with which an engine starts the tasks of a spec; arguments as in `plan_for_target`."""
+    """Return the file with which an engine starts the tasks of a spec."""
     made = plan_for_target(engine, spec, directory, machine, server_text)
     return ENGINES[engine].write(made, str(directory), machine.server_program, spec)

@@ -1,4 +1,4 @@
-"""Write YAML that is readable for people, and unambiguous for every YAML parser. Pure."""
+"""Write readable YAML that is unambiguous for every parser. Pure."""
 
 from __future__ import annotations
 

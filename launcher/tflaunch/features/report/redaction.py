@@ -1,4 +1,4 @@
-"""Replace secrets in text: given values, what looks secret by its context, and tokens of a known form."""
+"""Replace secrets in text: given values, and those of a known context or form."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Redactor:
         yield self._split(patterns, data, begin, len(data))[0]
 
     def _split(self, patterns: list[re.Pattern[bytes]], data: bytes, begin: int, safe: int) -> tuple[bytes, int]:
-        """Return the data from ``begin`` to ``safe`` without the secrets that begin in it, and where it ends."""
+        """Return the data from ``begin`` to ``safe`` without secrets, and its end."""
         shown, position = [], begin
         matches = (pattern.finditer(data, begin) for pattern in patterns)
         for match in heapq.merge(*matches, key=lambda match: match.span()):
@@ -158,7 +158,7 @@ def _places() -> list[re.Pattern[bytes]]:
 
 
 def _forms(value: str) -> set[bytes]:
-    """Return a value's forms in files: unchanged, line by line, in JSON, in JSON within JSON, in a URL."""
+    """Return a value as it is, by line, in JSON (also twice), and in a URL."""
     forms = {value, value.strip(), *(line.strip() for line in value.splitlines()), quote(value, safe="")}
     for is_ascii in (True, False):
         once = json.dumps(value, ensure_ascii=is_ascii)[1:-1]
@@ -167,7 +167,7 @@ def _forms(value: str) -> set[bytes]:
 
 
 def secrets_in_environment(environment: Mapping[str, Any]) -> set[str]:
-    """Return the values of variables with a secret's name, and the passwords in URLs of the others."""
+    """Return the values of secret variables, and passwords in URLs of others."""
     found = set()
     for name, value in environment.items():
         found |= {str(value)} if looks_secret(name) else _passwords(str(value))

@@ -1,4 +1,4 @@
-"""Pack a run into one file to share: its plan, its events and its output, without secrets."""
+"""Pack plan, events and output of a run into one file, without secrets."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ class Entry(NamedTuple):
 
 
 def diagnose(directory: Path, with_logs: bool) -> str:
-    """Return how the run is doing, or how it ended, according to its journal, and with ``with_logs`` its output."""
+    """Return the state or the end of a run, according to its journal.
+
+    ``with_logs``: also the last lines of its output.
+    """
     head = f"run {directory.name} {'is live' if runs.is_live(directory) else 'has no supervisor'}"
     try:
         records, job = journal.read_job(directory)
@@ -69,7 +72,7 @@ def diagnose(directory: Path, with_logs: bool) -> str:
 def pack(
     run: Path, diagnosis: str, target: Path | IO[bytes], *, with_logs: bool = False, replace: bool = False
 ) -> list[Entry]:
-    """Write the report on a run, a tar file compressed with gzip, and return its entries.
+    """Write the report on a run, a .tar.gz file, and return its entries.
 
     Args:
         run: the run's directory.
@@ -97,7 +100,7 @@ def pack(
 
 
 def preview(run: Path, diagnosis: str, out: IO[bytes] | None = None, *, with_logs: bool = False) -> list[Entry]:
-    """Return the entries of a report, and write their text to ``out``, each below a line with its name.
+    """Return the entries of a report, and write their text to ``out``.
 
     Raises:
         OSError: something cannot be read or written.
@@ -127,7 +130,7 @@ def _write(run: Path, diagnosis: str, out: IO[bytes], with_logs: bool) -> list[E
 
 
 def _contents(run: Path, diagnosis: str, with_logs: bool) -> Iterator[tuple[Entry, IO[bytes] | None]]:
-    """Yield the files of a report without secrets; those that cannot be read have no data."""
+    """Yield the files of a report without secrets; unreadable ones lack data."""
     values = secrets_of(run)
     for name, text in (("diagnosis.txt", diagnosis), ("machine.txt", _machine())):
         redactor = Redactor(values)
@@ -167,7 +170,7 @@ def _sources(run: Path) -> Iterator[tuple[str, Path, int | None]]:
 
 
 def _copy(path: Path, most: int | None, out: IO[bytes], redactor: Redactor) -> str:
-    """Copy a file without secrets, and return a note about which part of it is included.
+    """Copy a file without secrets; return a note on the part that is included.
 
     Cutting off the beginning of a file may cut a secret in half, which is then not recognized: the text before the
     first complete line is left out, too.
@@ -200,7 +203,10 @@ def _pieces(file: IO[bytes], limit: int) -> Iterator[bytes]:
 
 
 def _without(doubtful: int, data: bytes) -> tuple[int, bytes]:
-    """Drop up to ``doubtful`` bytes, at most the first line; return how many remain to drop, and the data."""
+    """Drop up to ``doubtful`` bytes, at most the first line.
+
+    Returns how many bytes remain to drop, and the rest of the data.
+    """
     line = data.find(b"\n", 0, doubtful)
     return (0, data[line + 1 :]) if line >= 0 else (max(0, doubtful - len(data)), data[doubtful:])
 
@@ -214,7 +220,7 @@ def _add(archive: tarfile.TarFile, name: str, data: IO[bytes], size: int) -> Non
 
 
 def secrets_of(run: Path) -> set[str]:
-    """Return the values that the plan and this process's environment show to be secret."""
+    """Return the secret values of the plan and of this process's environment."""
     found = secrets_in_environment(os.environ) | _declared_secrets(run)
     for task in _tasks(run):
         found |= secrets_in_environment(_field(task, "env", dict)) | secrets_in_command(_field(task, "argv", list))
@@ -222,7 +228,7 @@ def secrets_of(run: Path) -> set[str]:
 
 
 def _declared_secrets(run: Path) -> set[str]:
-    """Return the values of the plan's secrets, as far as they can be read now: tasks may have printed them."""
+    """Return the values of the plan's secrets that can be read now."""
     try:
         sources = {name: SecretSource(**source) for name, source in _plan(run).get("secrets", {}).items()}
         secrets, _ = find_secrets(sources)
@@ -238,7 +244,7 @@ def _tasks(run: Path) -> list[Any]:
 
 
 def _plan(run: Path) -> Any:
-    """Return the plan; an empty object if the run ended before it was written, or if it is damaged."""
+    """Return the plan, an empty object if it is missing or damaged."""
     try:
         with (run / "plan.json").open("rb") as file:
             return wire.parse(file.read(_MOST_PLAN), max_values=_MOST_PLAN)
@@ -253,7 +259,7 @@ def _field(task: Any, name: str, kind: type[Any]) -> Any:
 
 
 def _machine() -> str:
-    """Describe this machine and the versions of tflaunch and its packages, without importing the packages."""
+    """Describe this machine and the versions of packages, without imports."""
     import platform
 
     import psutil

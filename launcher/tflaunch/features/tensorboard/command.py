@@ -1,4 +1,4 @@
-"""`tensorboard`: show the event files of a run with TensorBoard, even after its end."""
+"""`tensorboard`: show the event files of a run, even after its end."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def tensorboard(run: str | None, port: int | None) -> int:
 
 
 def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
-    """Return the local interpreter, working directory and logdir for the run's TensorBoard.
+    """Return local interpreter, directory and logdir of a run's TensorBoard.
 
     Raises:
         TflaunchError: the event files are not on this machine.

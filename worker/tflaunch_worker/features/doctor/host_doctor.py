@@ -1,4 +1,4 @@
-"""Answer `tflaunch doctor`: report facts of this host, and create, find and remove probe files."""
+"""Answer `tflaunch doctor`: facts of this host, and probe files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HostDoctor(Service):
     }
 
     def leave_marks(self, call: Call, message: dict[str, Any]) -> None:
-        """Create a file in each directory, and answer with its path, null where that is not possible."""
+        """Create a file in each directory, and answer with its path or null."""
         token = message["token"]
         places = {place: host_facts.mark(os.path.expanduser(place), token) for place in message["directories"]}
         call.answer(places=places)

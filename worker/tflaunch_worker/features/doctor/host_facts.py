@@ -65,7 +65,7 @@ def _gpus() -> List[str] | None:
 
 
 def _program(command: spawn.Command, probe: str | None) -> Facts:
-    """Return what a task's interpreter reports; without a probe, only check that the program exists."""
+    """Return the report of a task's interpreter; without a probe, find it only."""
     if not os.path.isdir(command.workdir):
         return {"problem": "there is no directory {}".format(command.workdir), "is_workdir": True}
     program = _which(command)
@@ -96,7 +96,10 @@ def _which(command: spawn.Command) -> str | None:
 
 
 def mark(directory: str, token: str) -> str | None:
-    """Create a probe file in a directory or its nearest existing parent; return its path, or None."""
+    """Create a probe file in a directory or its nearest existing parent.
+
+    Returns its path, or None.
+    """
     if not os.path.isabs(directory):
         return None  # the agent has no directory to which a relative path could refer
     place = os.path.abspath(directory)

@@ -1,4 +1,4 @@
-"""Report a task's interpreter: its version, TensorFlow's and Keras', and the program that it will run.
+"""Report versions and program of a task's interpreter.
 
 Sent as source to the interpreter in the task's command and run in the task's environment and directory, with the
 command's remaining arguments. Prints one line of JSON. Does not import TensorFlow.
@@ -29,7 +29,7 @@ def _version(*names: str) -> str | None:
 
 
 def _program(words: list[str]) -> str | None:
-    """Return the program file that these arguments of Python name; None for `-c` and for a missing module."""
+    """Return the program file in arguments of Python."""
     words = list(words)
     while words:
         word = words.pop(0)
