@@ -12,7 +12,8 @@ pytestmark = pytest.mark.cli
 
 TRAIN = "echo up $TFLAUNCH_ATTEMPT; test $TFLAUNCH_ATTEMPT = 0 && sleep 9999; true"
 AFTER = "until grep -qs {} $TFLAUNCH_HOME/runs/*/events.jsonl; do sleep 0.02; done; "
-AFTER_FAULT, AFTER_CUT = AFTER.format("fault_injected"), AFTER.format("link_restored")
+# In brackets, so that it does not match the command itself, which the first record has.
+AFTER_FAULT, AFTER_CUT = AFTER.format("[f]ault_injected"), AFTER.format("[l]ink_restored")
 PLAIN: dict[str, Any] = {"strategy": "none", "restart": {"max": 1, "backoff": [0, 0]}}
 
 
