@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import errno
 import os
 import re
@@ -21,7 +20,6 @@ import paramiko
 import psutil
 import pytest
 
-from support.launch import LONG
 from support.processes import all_processes, command_of
 from support.sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
 from support.waiting import PATIENCE, wait_until
@@ -347,22 +345,6 @@ def test_the_key_in_the_spec_has_to_be_one(machine: Machine, tmp_path: Path, cas
         key.write_bytes(os.fsencode(contents))
     target = machine.closed(1, identity_files=(str(key), str(machine.keys["client"])), is_identity_required=True)
     assert machine.error(target).startswith(f"the identity file {key}{words.format(key=key)}")
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param("ecdsa", marks=thorough), "ed25519", pytest.param("rsa", marks=thorough)]
-)
-def test_a_key_that_is_damaged_anywhere(machine: Machine, tmp_path: Path, kind: str) -> None:
-    key = tmp_path / "key"
-    make_key(key, kind=kind)
-    head, *lines, end = key.read_text().splitlines()
-    data = base64.b64decode("".join(lines))
-    stride = 13 if LONG or kind == "ed25519" else 61  # long keys have large parts that are all alike
-    for place in range(0, len(data), stride):
-        text = base64.b64encode(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :]).decode()
-        key.write_text(f"{head}\n{text}\n{end}\n")
-        machine.connector = Connector()
-        machine.error(machine.closed(1, identity_files=(str(key),), is_identity_required=True))
 
 
 def test_an_encrypted_key_that_cannot_be_recognised(machine: Machine, tmp_path: Path) -> None:

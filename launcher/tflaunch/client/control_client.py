@@ -46,9 +46,9 @@ class ControlClient:
         self.say(kind, **about)
         return self.next_answer()
 
-    def next_answer(self) -> dict[str, Any]:
+    def next_answer(self, patience: float = _PATIENCE) -> dict[str, Any]:
         """Return the next reply to the last request, as `ask` does."""
-        answer = self.hear(_PATIENCE)
+        answer = self.hear(patience)
         if answer is None:
             raise TflaunchError(f"the supervisor of {self._directory.name} {self._why_silent()}", EXIT_INTERNAL)
         if answer["kind"] == "refused":

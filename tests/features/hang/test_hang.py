@@ -17,7 +17,7 @@ from tflaunch.core.events import HostJoined, PortsHeld, TaskStarted, TimePassed
 from tflaunch.core.measures import Progress
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.explain.status import StatusInputs, status
-from tflaunch.features.hang import hang, late_start
+from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import Evidence, Frame, Process, Socket, Thread
 from tflaunch.features.hang.evidence_collector import gather_evidence
 from tflaunch.features.hang.hang import Verdict
@@ -411,7 +411,7 @@ def late(strategy: str, frames: tuple[Frame, ...], cpu: float = 0.0, step: int |
     history.happens(TimePassed())
     about: dict[str, Any] = {} if step is None else {"step": step, "age": 1.0}
     found = {name: evidence(name, thread(*frames), cpu=cpu, **about) for name in names}
-    return late_start.explain(history.job, status(history.job, StatusInputs(0.0, "", True, history.now)), found)
+    return hang.explain_late_start(history.job, status(history.job, StatusInputs(0.0, "", True, history.now)), found)
 
 
 SERVERS, MIRRORED = "parameter_server", "multi_worker_mirrored"

@@ -9,7 +9,6 @@ import base64
 import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,11 +26,6 @@ def main(arguments: list[str]) -> int:
     """Do as `kubectl ARGUMENTS` does."""
     arguments = [word for word in arguments if not word.startswith(("--context=", "--namespace="))]
     verb, *rest = arguments
-    with (STATE / "calls").open("a") as calls:
-        calls.write(f"{os.getpid()} {' '.join(arguments)}\n")
-    if (STATE / "down").exists():
-        print("The connection to the server was refused", file=sys.stderr)
-        return 1
     if verb == "exec":
         return execute(rest)
     with (STATE / "lock").open("w") as lock:
@@ -88,8 +82,6 @@ def make_pod(owner: dict[str, Any], name: str) -> None:
     place.mkdir(parents=True)
     root = place if owner["kind"] != "Job" else STATE / "root" / owner["metadata"]["name"]  # paths stay the same
     volumes = {volume["name"]: volume for volume in template["spec"].get("volumes", [])}
-    if "emptyDir" in volumes.get("home", {}):
-        shutil.rmtree(root / "tflaunch", ignore_errors=True)
     env = {"HOME": str(place)}
     for item in container.get("env", []):
         env[item["name"]] = str(root) + item["value"] if item["value"].startswith("/") else item["value"]
@@ -150,11 +142,6 @@ def all_objects() -> list[dict[str, Any]]:
         job["status"] = {"conditions": [{"type": name, "status": "True"} for name, is_so in ends.items() if is_so]}
         if job["spec"]["parallelism"] and not any(ends.values()) and "Running" not in own:
             make_pod(job, f"{job['metadata']['name']}-{uuid.uuid4().hex[:5]}")
-    names = {pod["metadata"]["name"] for pod in pods}
-    for each in [thing for thing in things if thing["kind"] == "StatefulSet"]:
-        for index in range(each["spec"]["replicas"]):
-            if (name := f"{each['metadata']['name']}-{index}") not in names:
-                make_pod(each, name)
     return things
 
 

@@ -28,13 +28,13 @@ def debug(words: tuple[str, ...]) -> int:
     """
     from tflaunch.client import runs
     from tflaunch.features.debug import LINK_LOST
-    from tflaunch.features.debug.debugging import DebuggerClient, Outlet
+    from tflaunch.features.debug.debugging import DebuggerClient
     from tflaunch.plan import selectors
 
     directory, wanted = choose(words)
     run = directory.name
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
-    client = DebuggerClient(directory, tasks, sys.stdin.fileno(), Outlet(_show, say))
+    client = DebuggerClient(directory, tasks, sys.stdin.fileno(), _show, say)
     try:
         reason = client.run()
     except KeyboardInterrupt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tflaunch.client.control_client import ControlClient
 from tflaunch.core.task_state import Breakpoint
@@ -17,24 +17,20 @@ from tflaunch_worker.features.debug.breakpoints import LONGEST_LINE
 _READ = 64 * 1024
 
 
-class Outlet(NamedTuple):
-    """Where a debugger's output goes (``show``), and messages about it (``say``)."""
-
-    show: Callable[[str], None]
-    say: Callable[[str], None]
-
-
 class DebuggerClient:
     """A terminal for the debugger of one task."""
 
-    def __init__(self, directory: Path, tasks: Sequence[str], commands: int, outlet: Outlet) -> None:
-        """Ask to debug the first of some tasks that waits at a breakpoint.
+    def __init__(
+        self,
+        directory: Path,
+        tasks: Sequence[str],
+        commands: int,
+        show: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        """Ask to debug the first of some tasks, by default of all, that waits at a breakpoint.
 
-        Args:
-            directory: the run's directory.
-            tasks: their names; none for all tasks of the run.
-            commands: the file descriptor from which commands are read.
-            outlet: gets the output.
+        Commands are read from a descriptor; ``show`` gets the debugger's output, and ``say`` messages about it.
 
         Raises:
             TflaunchError: the run has no supervisor.
@@ -42,7 +38,8 @@ class DebuggerClient:
         self.task = ""
         """The task whose debugger this is, "" while none waits."""
         self._commands = _Lines(commands)
-        self._outlet = outlet
+        self._show = show
+        self._say = say
         self._is_asked = False
         self._client = ControlClient(directory)
         self._client.say("debug", tasks=list(tasks))
@@ -79,15 +76,15 @@ class DebuggerClient:
             case "refused":
                 raise TflaunchError(str(message.get("reason")), EXIT_USAGE)
             case "debugger_waits":
-                self._outlet.say("no task waits at a breakpoint yet; waiting for one (Ctrl-C ends the wait)")
+                self._say("no task waits at a breakpoint yet; waiting for one (Ctrl-C ends the wait)")
             case "debugger_attached":
                 self.task = str(message.get("task"))
                 file, function = fields.text(message, "file"), fields.text(message, "function")
                 where = place_of(Breakpoint(file, fields.integer(message, "line"), function))
                 keys = "c continues it, q ends the run, Ctrl-C leaves it waiting"
-                self._outlet.say(f"{self.task} waits in {where}; {keys}")
+                self._say(f"{self.task} waits in {where}; {keys}")
             case "debugger_output":
-                self._outlet.show(fields.text(message, "text"))
+                self._show(fields.text(message, "text"))
                 self._client.say("debug_read")
             case "debugger_asks":
                 self._is_asked = True
@@ -98,7 +95,7 @@ class DebuggerClient:
         try:
             line = self._commands.take()
         except ValueError as error:
-            self._outlet.say(str(error))
+            self._say(str(error))
             return
         if line is None:
             return

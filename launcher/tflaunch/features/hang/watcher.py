@@ -53,10 +53,10 @@ class HangWatcher(Watcher):
             self._supervision.mailbox.put(HangExplained(printable(verdict.sentence)))
 
     def _explain_start(self, found: Findings) -> None:
-        from tflaunch.features.hang import late_start  # compiles patterns that only a hang needs
+        from tflaunch.features.hang import hang  # compiles patterns that only a hang needs
 
         if policy.waited_for(self._job):
-            sentence = late_start.explain(self._job, self._supervision.status(), found.evidence)
+            sentence = hang.explain_late_start(self._job, self._supervision.status(), found.evidence)
             self._supervision.mailbox.put(StartExplained(self._job.attempt, printable(sentence)))
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> None:

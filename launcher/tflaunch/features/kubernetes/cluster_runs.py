@@ -245,8 +245,11 @@ def _fetch(directory: Path, cluster: KubernetesPlan, pod: str) -> str:
         said = process.communicate()[1].decode("utf-8", "replace").strip()
         return (isinstance(error, ArchiveError) and said) or str(error)
     process.communicate()  # no limit: the user waits for it, and can press Ctrl-C
-    for name in _COPIED_IN_VAIN:
-        _remove(directory / name)
+    for path in (directory / name for name in _COPIED_IN_VAIN):
+        if is_directory(path):
+            delete_tree(path)
+        else:
+            path.unlink(missing_ok=True)
     return ""
 
 
@@ -261,13 +264,6 @@ def _move_home(directory: Path, cluster: KubernetesPlan) -> None:
     record["plan"]["made_hosts"] = records.as_json(made_in(KubernetesPlan(**{**made["data"], **about})))
     head = json.dumps(record, separators=(",", ":")).encode()
     private_files.write_text(path, (head + b"\n" + rest).decode("utf-8", "surrogateescape"))
-
-
-def _remove(path: Path) -> None:
-    if is_directory(path):
-        delete_tree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def find_runs(settings: Sequence[str]) -> list[Path]:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.client.control_client import ControlClient
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.profile import flame_graph
 from tflaunch_worker import fields
 
@@ -46,16 +45,8 @@ def make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iter
     client = ControlClient(directory)
     try:
         client.say("profile", tasks=list(tasks), seconds=seconds)
-        while True:
-            answer = client.hear(seconds + _PATIENCE)
-            if answer is None:
-                raise TflaunchError(f"the supervisor of {directory.name} has not answered; try again", EXIT_INTERNAL)
-            if answer["kind"] == "refused":
-                raise TflaunchError(str(answer.get("reason")), EXIT_USAGE)
-            if answer["kind"] == "done":
-                return
-            if answer["kind"] == "task_profiled":
-                yield _read(answer)
+        while (answer := client.next_answer(seconds + _PATIENCE))["kind"] != "done":
+            yield _read(answer)
     finally:
         client.close()
 
@@ -64,17 +55,13 @@ def _read(answer: dict[str, Any]) -> TaskProfile:
     task, problem, path = (fields.text(answer, name) for name in ("task", "problem", "path"))
     if problem:
         return TaskProfile(task, problem)
+    drawing = Path(path).with_suffix(".svg")
     try:
-        return _draw(task, Path(path))
+        stacks = flame_graph.read_stacks(Path(path).read_bytes().decode("utf-8"))
+        private_files.write_text(drawing, flame_graph.draw(task, stacks))
     except OSError as error:
         return TaskProfile(task, f"{path}: {error.strerror}")
     except ValueError:
         return TaskProfile(task, f"{path} does not have the form of sampled stacks")
-
-
-def _draw(task: str, path: Path) -> TaskProfile:
-    stacks = flame_graph.read_stacks(path.read_bytes().decode("utf-8"))
-    drawing = path.with_suffix(".svg")
-    private_files.write_text(drawing, flame_graph.draw(task, stacks))
     samples, hottest = flame_graph.samples_of(stacks), flame_graph.hottest(stacks)
-    return TaskProfile(task, None, str(path), samples=samples, hottest=hottest or None, flame_graph=str(drawing))
+    return TaskProfile(task, None, path, samples=samples, hottest=hottest or None, flame_graph=str(drawing))

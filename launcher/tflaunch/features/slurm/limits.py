@@ -95,7 +95,8 @@ def unshared_directories(directories: Mapping[str, Path]) -> list[Problem]:
 
 def _problems_of_partition(wanted: Mapping[str, str]) -> Iterator[Problem]:
     name = wanted.get("partition", "")
-    partitions = {each.rstrip("*"): each.endswith("*") for each in _partition_names()}
+    names = commands.run_command("sinfo", "--noheader", "--format=%P").split()
+    partitions = {each.rstrip("*"): each.endswith("*") for each in names}
     if "," in name or not partitions:
         return  # the job takes the first of several that fits
     if name and name not in partitions:
@@ -113,10 +114,6 @@ def _problems_of_partition(wanted: Mapping[str, str]) -> Iterator[Problem]:
         yield Problem.error("slurm.partition", message, "choose another one, or wait until it is up")
     yield from _beyond_partition(wanted, chosen, partition)
     yield from _beyond_nodes(wanted, chosen, commands.show_nodes(chosen))
-
-
-def _partition_names() -> list[str]:
-    return list(dict.fromkeys(commands.run_command("sinfo", "--noheader", "--format=%P").split()))
 
 
 def _beyond_partition(wanted: Mapping[str, str], name: str, partition: Mapping[str, str]) -> Iterator[Problem]:

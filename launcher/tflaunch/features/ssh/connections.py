@@ -98,7 +98,7 @@ class Connector:
             is_ours = jump is None or (jump.done() and not _is_alive(jump))
             if jump is None or is_ours:
                 jump = self._jumps[way] = Future()
-        if is_ours:
+        if is_ours:  # the other threads wait for what comes of it, without the lock
             try:
                 jump.set_result(self.connect(target, limit))
             except BaseException as error:

@@ -182,6 +182,7 @@ class SshLink:
                     self._channel.sendall(data)
                 if outer in ready:
                     self._drop_errors()
+                    # Both outputs share the descriptor: after errors alone, recv() would block, and the link with it.
                     if self._channel.recv_ready() or self._channel.eof_received or self._channel.closed:
                         data = self._channel.recv(_CHUNK)
                         if not data:

@@ -94,7 +94,7 @@ class _Agent(paramiko.Agent):
 
     def __init__(self, path: str, patience: float) -> None:
         """Connect and list the keys; `patience` is the timeout for each step, in seconds."""
-        super(paramiko.Agent, self).__init__()
+        super(paramiko.Agent, self).__init__()  # not Agent's own, which connects to SSH_AUTH_SOCK without a limit
         seconds, parts = divmod(int(max(patience, 0.001) * 1_000_000), 1_000_000)
         limit = struct.pack("ll", seconds, parts)
         connection = socket.socket(socket.AF_UNIX)
@@ -265,6 +265,7 @@ def _private_key(raw: bytes) -> paramiko.PKey:
         return paramiko.RSAKey(key=key)
     if not isinstance(key, (EllipticCurvePrivateKey, Ed25519PrivateKey)):
         raise UnsupportedAlgorithm("paramiko does not know this kind")
+    # paramiko takes keys of these kinds from files only, and reads no PKCS#8: it gets OpenSSH's format, in memory.
     form = serialization.PrivateFormat.OpenSSH
     text = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
     kind: Callable[..., paramiko.PKey] = (

@@ -31,7 +31,6 @@ from tflaunch.features.hang.asking import request_stacks
 from tflaunch.features.report.redaction import Redactor
 from tflaunch.features.web import actions, inspection, run_files
 from tflaunch.features.web.actions import named_run, run_called
-from tflaunch.features.web.comparison import compare_runs
 from tflaunch.features.web.feed import Feeds, encode_event
 from tflaunch.features.web.log_feed import LogFeed, shown
 from tflaunch.plan import selectors
@@ -137,7 +136,7 @@ class _Server:
         wanted = request.query_params.getlist("run")[:_MOST_COMPARED]
         if len(wanted) < 2:
             raise TflaunchError("there is nothing to compare: name two runs", EXIT_USAGE)
-        return JSONResponse({"differences": compare_runs(list(map(run_called, wanted)))})
+        return JSONResponse({"differences": inspection.compare_runs(list(map(run_called, wanted)))})
 
     # ---- one run
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.features.records.run_diff import read_record
+from tflaunch.features.records import run_diff
 from tflaunch.features.report.redaction import HIDDEN, Redactor
 from tflaunch.features.report.support_bundle import secrets_of
 from tflaunch.plan import attempts, placeholders
@@ -24,6 +24,7 @@ _LONGEST_SPEC = 1024 * 1024
 _LONGEST_PATCH = 256 * 1024
 _PIECE = 64 * 1024
 _MOST_COMMANDS = 12
+_FIRST = ("results", "spec")
 
 
 def task_plan(directory: Path, job: Job, name: str) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def what_ran(directory: Path, job: Job) -> dict[str, Any]:
         ],
         "tensorflow": sorted({task.tensorflow for task in job.tasks.values() if task.tensorflow}),
         "left_out": len(plan.processes()) - sum(map(len, shown)),
-        "record": _without_secrets(read_record(directory), redactor),
+        "record": _without_secrets(run_diff.read_record(directory), redactor),
         "patch": patch,
         "is_patch_cut": is_cut,
         "spec": _kept_spec(directory, redactor),
@@ -71,7 +72,7 @@ def machines_of(directory: Path, job: Job, gpus: Mapping[str, int | None]) -> di
 
     ``gpus`` are the numbers of GPUs of the hosts that have joined.
     """
-    here = read_record(directory).get("machine")
+    here = run_diff.read_record(directory).get("machine")
     known = {name: here.get(name) for name in ("cores", "memory", "gpu_models")} if isinstance(here, dict) else {}
     devices: dict[str, dict[str, str]] = {}
     for process in job.process_plans():
@@ -85,6 +86,38 @@ def machines_of(directory: Path, job: Job, gpus: Mapping[str, int | None]) -> di
         }
         for host in job.original.hosts
     }
+
+
+class Row(TypedDict):
+    """A value that is not the same in all runs; null in those that do not have it."""
+
+    section: str
+    name: str
+    values: list[Any]
+
+
+def compare_runs(directories: Sequence[Path]) -> list[Row]:
+    """Return what differs between runs, each with its value in every run, in their order; secrets are replaced.
+
+    Raises:
+        TflaunchError: a journal is missing or damaged.
+    """
+    first, *others = directories
+    rows: dict[tuple[str, str], list[Any]] = {}
+    for number, other in enumerate(others, 1):
+        for found in run_diff.compare(first, other):
+            values = rows.setdefault((found.section, found.name), [found.first] * len(directories))
+            values[number] = found.second
+    order = sorted(rows, key=lambda key: _FIRST.index(key[0]) if key[0] in _FIRST else len(_FIRST))
+    redactor = redactor_of(*directories)
+
+    def shown(name: str, value: Any) -> Any:
+        return shown_value(name.rpartition(".")[2], value, redactor) if isinstance(value, str) else value
+
+    return [
+        {"section": section, "name": name, "values": [shown(name, value) for value in rows[section, name]]}
+        for section, name in order
+    ]
 
 
 def redactor_of(*directories: Path) -> Redactor:
