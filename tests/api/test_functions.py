@@ -269,7 +269,7 @@ class TestPreloaded:
 
     def test_a_second_run_is_warm(self) -> None:
         assert [run_warm() for _ in range(2)] == [("first", "forked")] * 2
-        assert [server.uses for server in warm_servers.living()] == [1]
+        assert [server.uses for server in warm_servers.on_this_machine()] == [1]
 
     def test_a_change_of_sys_path_is_noticed(self, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
         """Changes of files are in tests/agent/test_warm_servers.py."""

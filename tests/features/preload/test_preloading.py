@@ -11,7 +11,6 @@ from support.specs import SMALLEST_LOCAL, made, planned
 from tflaunch.errors import Problem
 from tflaunch.features.preload import warm_servers
 from tflaunch.features.preload.preloading import Preloading, find_problems
-from tflaunch.features.preload.warm_up import only_importing
 from tflaunch.plan import serialize
 
 pytestmark = pytest.mark.unit
@@ -75,7 +74,7 @@ def test_what_warm_servers_are_for() -> None:
     for change in ({"name": "other"}, {"command": ["python", "eval.py"]}, {"env": {"TFLAUNCH_X": "1"}}):
         assert Preloading().recipe(planned({**spec, **change}), "localhost") == recipe
     buffered = planned({**spec, "command": ["python", "-u", "train.py"]})
-    importing = only_importing(buffered._replace(collect=("*.h5",)))
+    importing = warm_servers.only_importing(buffered._replace(collect=("*.h5",)))
     assert (importing.collect, importing.notify) == ((), None)
     assert [task.argv for task in importing.tasks] == [("python", "-u", "-c", "pass")]
     assert Preloading().recipe(importing, "localhost") == recipe

@@ -71,19 +71,15 @@ def warm(
     from tflaunch.features.preload import warm_servers
 
     if spec is None and not starting:
-        found = warm_servers.stop() if stop else warm_servers.living()
-        return _show(found, [], stop, as_json)
+        return _show(warm_servers.on_this_machine(is_stop=stop), [], stop, as_json)
     given = [f"preload={json.dumps(modules.split(','))}"] * bool(modules) if modules else []
     given += [f"warm={json.dumps(_seconds(idle))}"] if idle else []
     plan = _plan(spec, python or _PYTHON, roles, (*settings, *given))
     if not (stop or is_list):
-        from tflaunch.features.preload import warm_up
-
-        warm_up.start_servers(plan)
-    from tflaunch.features.preload import warm_hosts
+        warm_servers.start_servers(plan)
     from tflaunch.store.run_dir import home
 
-    found, problems = warm_hosts.on_hosts(plan, is_stop=stop)
+    found, problems = warm_servers.on_hosts(plan, is_stop=stop)
     if not (stop or is_list or found or problems):
         why = f"what it has imported has changed meanwhile, or it cannot write to {home()}"
         problems = [f"no warm server has stayed: its process has ended with the run that imported for it, as {why}"]

@@ -1,20 +1,35 @@
-"""The warm servers of this user on this machine: list them, and end them."""
+"""The warm servers of this user on the hosts of a plan: start, list and end them."""
 
 from __future__ import annotations
 
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from tflaunch.agents.rpc import visiting
+from tflaunch.client import follow
+from tflaunch.client.observer import Observer
+from tflaunch.client.run_list import aligned
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core.events import Count, Reason, Seconds
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import figures
+from tflaunch.features.preload.preloading import Preloading
+from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.plan.task_starter import REFUSED
 from tflaunch.records import read_record
-from tflaunch.store.run_dir import home
-from tflaunch_worker import fields
+from tflaunch.runtime import launch, supervisor_process
+from tflaunch.store.run_dir import RunDirectory, home
+from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
+from tflaunch.transport.connect import connectors_for
+from tflaunch_worker import fields, file_trees
 from tflaunch_worker.features.preload import warm_client
 from tflaunch_worker.readable import duration_words
 
 _COLUMNS = ("HOST", "PYTHON", "MODULES", "MEMORY", "RUNS", "ENDS IN")
+_AT_ONCE = 16
+_PATIENCE = 60.0  # seconds for a host's servers to end
 
 
 class WarmServer(NamedTuple):
@@ -44,18 +59,110 @@ class WarmServer(NamedTuple):
 WarmServers = list[WarmServer]
 
 
-def living(host: str = LOCALHOST) -> WarmServers:
-    """Return the warm servers below TFLAUNCH_HOME; ``host`` is what this machine is called.
+def on_this_machine(host: str = LOCALHOST, *, is_stop: bool = False) -> WarmServers:
+    """Return the warm servers below TFLAUNCH_HOME, and end them if that is asked for.
+
+    Args:
+        host: what this machine is called.
+        is_stop: whether to end them, and wait until they are gone.
 
     Raises:
         TflaunchError: another user could have put files there.
     """
-    return [read_server(host, status) for status in warm_client.describe_servers(_directory())]
+    look = warm_client.stop_servers if is_stop else warm_client.describe_servers
+    return [read_server(host, status) for status in look(warm_client.servers_directory(str(home()), os.environ))]
 
 
-def stop(host: str = LOCALHOST) -> WarmServers:
-    """End all warm servers that `living` returns, and return them once they are gone."""
-    return [read_server(host, status) for status in warm_client.stop_servers(_directory())]
+def on_hosts(plan: Plan, *, is_stop: bool) -> tuple[WarmServers, list[str]]:
+    """Return the warm servers on the hosts of a plan, and a sentence about each host that cannot be reached.
+
+    Args:
+        plan: the plan.
+        is_stop: whether to end them.
+    """
+    hosts = [host for host in plan.hosts if plan.is_warm_host(host.host)]
+    others = plan._replace(hosts=tuple(host for host in hosts if not host.is_local), warm=None)
+    directory = home() / "runs" / f"warm-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+    connectors = connectors_for(others, RunDirectory.existing(directory, directory / "logs"))
+    found, problems = [], []
+    if here := next((host.host for host in hosts if host.is_local), ""):
+        found += on_this_machine(here, is_stop=is_stop)
+    with ThreadPoolExecutor(_AT_ONCE, "warm") as pool:  # no limit: its threads have theirs
+        visits = {
+            host: pool.submit(_visit, host, connector, directory.name, is_stop)
+            for host, connector in connectors.items()
+        }
+    for host, visit in visits.items():
+        try:
+            found += visit.result()  # no limit: its threads have theirs
+        except (LinkError, AgentGoneError, ValueError) as error:
+            problems.append(f"{host}: {error}")
+    return found, problems
+
+
+def _visit(host: str, connector: AgentConnector, run: str, is_stop: bool) -> WarmServers:
+    """Ask an agent on a host for its warm servers.
+
+    Raises:
+        LinkError: it does not answer.
+        AgentGoneError: it cannot be started.
+        ValueError: the answer is not one.
+    """
+    with visiting(connector, run) as agent:
+        answer, _ = agent.call("look_for_warm", _PATIENCE, stop=is_stop)
+    return [read_server(host, status) for status in fields.items(answer, "servers")]
+
+
+def start_servers(plan: Plan) -> None:
+    """Leave a warm server on each host of a plan: by a run of it whose tasks only import, and end.
+
+    Raises:
+        TflaunchError: no server can stay on a host; says why.
+    """
+    importing = only_importing(plan)
+    if left := sorted({process.host for process in plan.tasks} - {task.host for task in importing.tasks}):
+        message = "its commands are not Python's, its network is private, or the host is a container or a job"
+        raise TflaunchError(f"no warm server can stay on {', '.join(left)}: {message}", EXIT_INTERNAL)
+    messages: list[str] = []
+    try:
+        with launch.new_directory(importing, None, ".json", b"{}") as directory:
+            supervisor_process.start(importing, directory, is_owned=True)
+        observer = Observer(directory.path)
+        code = follow.until_end(observer, messages.append)
+    except KeyboardInterrupt:
+        raise TflaunchError("interrupted", 130) from None  # the run ends with this process
+    if code:
+        raise TflaunchError("\n".join(["the modules could not be imported", *messages]), code)
+    file_trees.remove_tree(str(directory.path))
+    reasons = {observer.job.plan.find(name).host: task.preload for name, task in observer.job.tasks.items()}
+    refused = {host: text for host, text in reasons.items() if text.startswith(REFUSED)}
+    if refused:
+        text = "; ".join(f"{host}: {text.removeprefix(REFUSED)}" for host, text in refused.items())
+        raise TflaunchError(f"no warm server stays on {text}", EXIT_INTERNAL)
+
+
+def only_importing(plan: Plan) -> Plan:
+    """Return a plan that leaves the warm servers for another one: on each host one task, which ends at once."""
+    chosen: dict[str, TaskPlan] = {}
+    for process in plan.processes():
+        if Preloading().order(plan, process)["warm"]:
+            argv = (process.argv[0], *(["-u"] if process.argv[1:2] == ("-u",) else []), "-c", "pass")
+            chosen.setdefault(process.host, process._replace(task=f"worker:{len(chosen)}", argv=argv))
+    return plan._replace(
+        strategy="none",
+        success="all",
+        tasks=tuple(chosen.values()),
+        sidecars=(),
+        hosts=tuple(host for host in plan.hosts if host.host in chosen),
+        restart=plan.restart._replace(max=0),
+        elastic=None,
+        spares=(),
+        variants=(),
+        preflight=False,
+        collect=(),
+        notify=None,
+        checkpoints=None,
+    )
 
 
 def read_server(host: str, status: Any) -> WarmServer:
@@ -67,14 +174,8 @@ def read_server(host: str, status: Any) -> WarmServer:
     return read_record(WarmServer, {**fields.mapping({"server": status}, "server"), "host": host})
 
 
-def _directory() -> str:
-    return warm_client.servers_directory(str(home()), os.environ)
-
-
 def table(servers: list[WarmServer]) -> str:
     """Format the servers as aligned text."""
-    from tflaunch.client.run_list import aligned
-
     return aligned([_COLUMNS, *map(_row, servers)])
 
 
