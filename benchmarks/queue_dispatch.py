@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -15,7 +16,6 @@ from rounds import Found, Sample, figures, in_turn, median, ratio, remarks, tabl
 
 from tflaunch.clusterspec.spec_file import read_spec_file
 from tflaunch.discovery import prepare
-from tflaunch.features.queue import run_queue
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.store import run_lock
@@ -66,12 +66,15 @@ class Queue:
         self._plan = prepare.plan_spec(read_spec_file(spec))[0]
         self._blocker = Blocker(self._plan)
         self._runs = directory / "home" / "runs"
-        self._waiting = directory / "home" / "queue" / "waiting"
+        tickets = directory / "home" / "queue" / "tickets"
         spec.write_text(json.dumps({"name": "queued", **about, "env": {"N": "{matrix.n}"}}))
         values = ",".join(map(str, range(ENTRIES)))
         command = [peers.tflaunch(), "up", "-d", str(spec), "--matrix", f"n={values}"]
-        if not tree.start(command, directory, nothing()).wait(LIMIT) or len(os.listdir(self._waiting)) != ENTRIES:
+        if not tree.start(command, directory, nothing()).wait(LIMIT):
             raise StuckError("the queue was not filled")
+        (ticket,) = tickets.iterdir()
+        self._left = ticket.read_text().split()
+        self._waiter = int(ticket.name.partition("-")[2])
 
     def begin_some(self) -> Sample:
         """Free the machine again and again."""
@@ -79,7 +82,7 @@ class Queue:
         return {"median_ms": 1000 * statistics.median(seconds), "worst_ms": 1000 * max(seconds)}
 
     def _begin_one(self) -> float:
-        run = self._runs / min(os.listdir(self._waiting)).partition("-")[2]
+        run = self._runs / self._left.pop(0)
         released = self._blocker.release()
         wait_for(lambda: _has_record(run / JOURNAL_NAME), LIMIT, pause=PAUSE)
         seconds = time.monotonic() - released
@@ -89,9 +92,7 @@ class Queue:
 
     def end(self) -> None:
         """Empty the queue."""
-        os.environ["TFLAUNCH_HOME"] = str(self._runs.parent)
-        for entry in run_queue.read_entries()[0].values():
-            run_queue.remove_entry(entry.run)
+        os.kill(self._waiter, signal.SIGTERM)
         self._blocker.release()
 
 

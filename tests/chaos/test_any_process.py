@@ -61,11 +61,11 @@ def is_agent_of_guard(process: psutil.Process) -> bool:
     return is_agent(process) and parent is not None and is_agent(psutil.Process(parent))
 
 
-def is_dispatcher(process: psutil.Process) -> bool:
-    """Return whether a process starts the runs of the queue: it has the queue's lock open."""
+def is_waiter(process: psutil.Process) -> bool:
+    """Return whether a process is that of a run which waits in the queue: it has a ticket open."""
     with suppress(OSError):  # it has exited
         entries = Path(f"/proc/{process.pid}/fd").iterdir()
-        return any(os.readlink(entry).endswith("/home/queue/lock") for entry in entries)
+        return any("/home/queue/tickets/" in os.readlink(entry) for entry in entries)
     return False
 
 
@@ -86,7 +86,7 @@ KINDS = {
         is_titled("tflaunch-warm"), ("--set", 'preload=["decimal"]', "--set", "warm=1m"), places=("here",)
     ),
     "page": Kind(is_titled("--owner"), ("--web",), places=("here",)),
-    "dispatcher": Kind(is_dispatcher, ("--queue",), places=("here",)),
+    "waiter": Kind(is_waiter, ("--queue",), places=("here",)),
 }
 
 
@@ -95,13 +95,15 @@ def draw(seed: int) -> Series:
     chosen = random.Random(seed)
     kind = [*KINDS][seed % len(KINDS)]
     place = chosen.choice(KINDS[kind].places)
-    moment = "starting" if kind == "dispatcher" else chosen.choice(MOMENTS)
+    moment = "starting" if kind == "waiter" else chosen.choice(MOMENTS)
     return Series(place, kind, SIGNALS[seed % len(SIGNALS)], moment)
 
 
 def right_codes(series: Series) -> set[int]:
-    """Return the exit codes that are right: what any process but the supervisor suffers costs a restart at most."""
+    """Return the exit codes that are right: what any process but the run's own suffers costs a restart at most."""
     number = series.signal
+    if series.kind == "waiter" and number != signal.SIGSTOP:
+        return {125} if number == signal.SIGKILL else {128 + number}
     if series.kind == "supervisor" and number != signal.SIGSTOP:
         noticed = {-number} if number == signal.SIGKILL else {128 + number}
         # At the start it has neither handlers nor tasks yet; at the end, the run may be over.
@@ -186,7 +188,7 @@ def test_a_run_survives_or_ends(
         go.touch()
         assert launch.up(spec, *kind.options).returncode == 0
         go.unlink()
-    if series.kind == "dispatcher":  # it lives while a run waits for the hosts of another
+    if series.kind == "waiter":  # it waits for the hosts of another run
         assert launch.run("up", "-d", spec).returncode == 0
     running = launch.start("up", spec, *kind.options)
     if series.moment != "starting":

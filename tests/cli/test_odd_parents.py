@@ -62,7 +62,7 @@ AWAITED = sum(1 << number - 1 for number in {*signals.ENDING, signal.SIGCHLD})
 """A guard takes these signals by waiting for them, and blocks them in between."""
 """The signals 1 to 31; the next two are the C library's own, and nobody else can change them."""
 TOLD = "{umask}\n64\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nup\n"
-KINDS = {"bin/tflaunch", "tflaunch-agent:", "queue_dispatcher", "tflaunch-forkserver:", "tflaunch-warm:"}
+KINDS = {"bin/tflaunch", "tflaunch-agent:", "tflaunch-forkserver:", "tflaunch-warm:"}
 CANNOT_EXECUTE = 126
 """The exit code of a task that could not be forked."""
 BOOT = "sys.stdin.buffer.read"
@@ -161,7 +161,7 @@ def test_a_run_in_the_foreground(launch: Launch, umask: str) -> None:
 
 @pytest.mark.parametrize("options", [["-d"], ["-d", "--queue"]])
 def test_a_run_in_the_background(launch: Launch, umask: str, options: list[str]) -> None:
-    """It keeps no file of its caller open; neither does the dispatcher of the queue."""
+    """It keeps no file of its caller open; neither does one that waits in the queue."""
     launch.prefix = odd_parent(launch, umask, "here")
     launch.succeed("up", *options, spec_of(launch))
     follower = launch.start("attach")
@@ -171,8 +171,7 @@ def test_a_run_in_the_background(launch: Launch, umask: str, options: list[str])
     assert standard(out) == TOLD.format(umask=UMASKS[umask])
     with open(launch.directory / "lock", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    process = "queue_dispatcher" if "--queue" in options else "bin/tflaunch"
-    assert check_processes(launch) == {"tflaunch-agent:", process}
+    assert check_processes(launch) == {"tflaunch-agent:", "bin/tflaunch"}
     (launch.directory / "go").touch()
     assert launch.run("wait").returncode == 7
 
@@ -242,12 +241,10 @@ def test_why_a_supervisor_did_not_begin(tmp_path: Path) -> None:
     assert failure.value.exit_code == 3
 
 
-@pytest.mark.parametrize("command", [["run", "--", "true"], ["up", "-d", "--queue", "job.json"]])
-def test_a_current_directory_that_is_gone(launch: Launch, command: list[str]) -> None:
+def test_a_current_directory_that_is_gone(launch: Launch) -> None:
     """Where it is needed, it is named; nothing is left."""
     launch.prefix = odd_parent(launch, "022")
-    arguments = [str(launch.shell("true")) if argument.endswith(".json") else argument for argument in command]
-    ended = launch.run(*arguments)
+    ended = launch.run("run", "--", "true")
     told = "tflaunch: the current directory does not exist any more; change to another one"
     assert (ended.returncode, ended.stderr.splitlines()) == (125, [told])
     assert not list(launch.home.glob("runs/*"))

@@ -1,6 +1,6 @@
 """What each signal means to each of our processes: none that a user or scheduler sends takes the tasks' time to save.
 
-The dispatcher, the page, and what imports modules are in the tests of their features.
+Runs that wait, the page, and what imports modules are in the tests of their features.
 """
 
 from __future__ import annotations

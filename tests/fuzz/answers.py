@@ -32,7 +32,7 @@ from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.features.preload import warm_servers
 from tflaunch.features.profile import flame_graph
 from tflaunch.features.profile.profiler import profile
-from tflaunch.features.queue import run_queue
+from tflaunch.features.queue import tickets
 from tflaunch.features.web.access import Access, Guarded
 from tflaunch.tui import formatting, layout
 from tflaunch_worker import wire
@@ -49,7 +49,7 @@ _POD = {"kind": "Pod", "metadata": {"name": "w-0", "uid": "u"}, "status": _POD_S
 _WARNING = {"involvedObject": {"uid": "u"}, "reason": "Failed", "message": "no image"}
 _PODS = [[_POD, {"kind": "StatefulSet", "metadata": {"name": "w", "uid": "s"}}], [_WARNING]]
 _NEEDS = {"here": {"gpus": 2, "devices": ["0", "1"]}, "h1": {"gpus": None, "devices": []}}
-_ENTRY = {"needs": _NEEDS, "values": {"lr": 1}}
+_ENTRY = {"needs": _NEEDS, "values": {"lr": 1}, "ticket": f"{1:020}-7"}
 _STATUS = RUN._replace(hosts=(HostStatus("h1", "connected"),), tasks=(TASK,), outsiders=("192.0.2.1",)).as_json()
 
 
@@ -110,12 +110,9 @@ def _check_kubectl(case: bytes) -> None:
 
 def _check_queue(case: bytes) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
-        path = Path(directory, "0000000001700000000-job")
-        path.write_bytes(case)
-        try:
-            run_queue._read_entry(path)  # noqa: SLF001
-        except run_queue.DAMAGE:
-            pass
+        Path(directory, tickets.QUEUED).write_bytes(case)
+        entry = tickets.read_entry(Path(directory))
+        assert entry is None or entry.queued >= 0
 
 
 _STOPS = (

@@ -125,11 +125,15 @@ def await_beginning(reader: int, wait: Callable[[], int], directory: Path) -> No
 
 
 def be_supervisor(
-    directory: Path, supervise: Callable[[Callable[[], None]], int], ready: int | None = None
+    directory: Path,
+    supervise: Callable[[Callable[[], None]], int],
+    ready: int | None = None,
+    kept: Sequence[int] = (),
 ) -> NoReturn:
     """Log to the run's directory, survive a logout, supervise, and exit with the exit code.
 
-    ``supervise`` is as in `launched`; ``ready`` gets a dot then, or else the exit code, for `await_beginning`.
+    ``supervise`` is as in `launched`; ``ready`` gets a dot then, or else the exit code, for `await_beginning`;
+    ``kept`` are other descriptors that stay open.
     """
 
     def tell(answer: bytes) -> None:
@@ -141,7 +145,7 @@ def be_supervisor(
 
     code, came = EXIT_INTERNAL, list[int]()
     try:
-        process_state.set_own_state([] if ready is None else [ready])
+        process_state.set_own_state([*kept, *([] if ready is None else [ready])])
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         interrupts.repeat_ignored_interrupts()
         came = interrupts.interrupt_at_end()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import random
-import shutil
 import signal
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +15,21 @@ import pytest
 
 from support.launch import LONG, Launch
 from support.signals import ENDING, SURVIVED
-from support.waiting import PATIENCE, wait_gone, wait_until
+from support.waiting import PATIENCE, wait_until
+from tflaunch_worker.readable import signal_name
 
 pytestmark = pytest.mark.cli
 
 MARK = 'echo "{run}" >>begun'
 HOLD = "test -e free || until test -e free; do sleep 0.02; done"
 """Holds the host until the test makes a file."""
-ENTRIES, KILLS, SLOTS = (1000, 50, 3) if LONG else (8, 3, 1)
+WAITERS, MATRIX, KILLS, SLOTS = (60, 500, 20, 3) if LONG else (5, 8, 2, 1)
 SEED = 7
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left(launch: Launch) -> Any:
-    """The dispatcher and the supervisors of runs that have ended exit by themselves."""
+    """Processes of runs that have begun and ended, or were taken out, exit by themselves."""
     yield
     wait_until(lambda: not launch.survivors())
 
@@ -77,17 +76,10 @@ def free(launch: Launch) -> None:
     (launch.directory / "free").touch()
 
 
-def dispatcher(launch: Launch) -> psutil.Process | None:
-    """Return the process that has the queue's lock open."""
-    lock = str(launch.home / "queue" / "lock")
-    for process in launch.survivors():
-        try:
-            links = [os.readlink(entry) for entry in Path(f"/proc/{process.pid}/fd").iterdir()]
-        except OSError:
-            continue
-        if lock in links:
-            return process
-    return None
+def waiter(launch: Launch, run: str) -> psutil.Process:
+    """Return the process of a run that waits."""
+    tickets = (launch.home / "queue" / "tickets").iterdir()
+    return psutil.Process(next(int(path.name.partition("-")[2]) for path in tickets if run in path.read_text().split()))
 
 
 def test_a_matrix_is_run_and_compared(launch: Launch) -> None:
@@ -150,12 +142,13 @@ def test_it_is_shown_here_when_it_begins(launch: Launch) -> None:
     assert (process.returncode, said) == (7, "worker:0 | trains\n")
 
 
-def test_an_interrupt_takes_it_out_of_the_queue(launch: Launch) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_takes_it_out_of_the_queue(launch: Launch, number: int, code: int) -> None:
     held(launch)
     process = start_queued(launch, shell(launch, MARK + "; exit {matrix.code}"), "--matrix", "code=1,2")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, said = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, queued(launch)) == (130, [])
+    assert (process.returncode, queued(launch)) == (code, [])
     assert "Traceback" not in said
     assert [run.split("-")[0] for run in listed(launch)] == ["holder"]
     free(launch)
@@ -196,88 +189,87 @@ def test_slots(launch: Launch) -> None:
 
 
 def test_a_run_has_the_environment_of_its_command(launch: Launch) -> None:
-    """Which is deleted as soon as the run has begun, as it may contain secrets."""
+    """Secrets, too: no file has them."""
     held(launch)
-    put(launch, shell(launch, "true"))
-    wait_until(lambda: dispatcher(launch))
-    launch.env |= {"FLAVOUR": "sweet", "PYTHONPATH": str(launch.directory)}  # so that modules are searched elsewhere
-    (run,) = put(launch, shell(launch, "echo $FLAVOUR; pwd"))
+    launch.env |= {"FLAVOUR": "sweet", "TOKEN": "hidden"}
+    (run,) = put(launch, shell(launch, "echo $FLAVOUR; pwd; echo ${#SECRET}", secrets={"SECRET": {"env": "TOKEN"}}))
     path = launch.home / "runs" / run
-    assert (path / "queued.json").stat().st_mode & 0o777 == 0o600
+    files = [path / "queued.json", *(file for file in launch.home.rglob("*") if file.is_file())]
+    assert not any(word in file.read_text() for file in files for word in ("sweet", "hidden"))
     free(launch)
     assert launch.run("wait", run).returncode == 0
-    assert (path / "logs" / "worker-0.log").read_text().split() == ["sweet", str(launch.directory)]
-    assert not list(path.glob("queued.json"))
+    assert (path / "logs" / "worker-0.log").read_text().split() == ["sweet", str(launch.directory), "6"]
+    assert not list(path.glob("*queued.json"))
 
 
-@pytest.mark.thorough
 def test_a_run_that_cannot_begin(launch: Launch) -> None:
     held(launch)
-    gone = launch.directory / "gone"
-    gone.mkdir()
-    spec = shell(launch, "true")
-    here, launch.directory = launch.directory, gone
-    first = put(launch, spec)[0]
-    launch.directory = here
-    second = put(launch, shell(launch, MARK))[0]
-    shutil.rmtree(gone)
+    secret = launch.directory / "secret"
+    secret.write_text("hidden")
+    first, second = (put(launch, shell(launch, MARK, secrets=used))[0] for used in ({"S": {"file": "secret"}}, {}))
+    secret.unlink()
     free(launch)
     assert launch.run("wait", second).returncode == 0
     waited = launch.run("wait", first)
-    assert waited.returncode == 125
-    assert f"tflaunch: run {first} could not begin: {gone}: No such file or directory\n" in waited.stderr
-    assert (listed(launch)[first]["state"], listed(launch)[first]["exit_code"]) == ("failed", 125)
+    assert waited.returncode == 2
+    assert f"tflaunch: run {first} could not begin: secrets.S: " in waited.stderr
+    assert (listed(launch)[first]["state"], listed(launch)[first]["exit_code"]) == ("failed", 2)
+    assert begun(launch) == [second]
 
 
-def test_the_end_of_a_run_starts_another_dispatcher(launch: Launch) -> None:
-    """After the one that was there was killed, as was one before it, which the next command has replaced."""
+@pytest.mark.parametrize("options", [("--queue",), ("--queue", "-d"), ("--matrix", "n=1,2")])
+def test_a_process_that_cannot_wait_says_why(launch: Launch, options: tuple[str, ...]) -> None:
+    """The command ends with its last words, and leaves no run."""
+    (launch.home / "queue").mkdir(parents=True)
+    (launch.home / "queue" / "tickets").touch()
+    ended = launch.run("up", shell(launch, "true" if "--queue" in options else ": {matrix.n}"), *options)
+    assert (ended.returncode, ended.stdout) == (125, "")
+    assert ended.stderr.startswith(f"tflaunch: {launch.home}/queue/tickets"), ended.stderr
+    assert listed(launch) == {}
+
+
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, ENDING[0], *(pytest.param(each, marks=pytest.mark.thorough) for each in ENDING[1:])],
+)
+def test_a_process_that_ends_while_its_run_waits(launch: Launch, number: int) -> None:
+    """The run says so, whoever follows it is told, and the next one takes its place."""
     held(launch)
-    (run,) = put(launch, shell(launch, MARK))
-    for number in (*(ENDING if LONG else (signal.SIGUSR1,)), signal.SIGKILL):
-        killed = wait_until(lambda: dispatcher(launch))
-        for each in (signal.SIGHUP, *SURVIVED, number):
-            killed.send_signal(each)
-        wait_gone(killed.pid)
-        if number != signal.SIGKILL:
-            assert queued(launch)[0]["run"] == run
+    following = start_queued(launch, "--queue", shell(launch, MARK))
+    (first,) = (entry["run"] for entry in queued(launch))
+    (second,) = put(launch, shell(launch, MARK))
+    process = waiter(launch, first)
+    for each in (signal.SIGHUP, *SURVIVED, number):
+        process.send_signal(each)
+    _, said = following.communicate(timeout=PATIENCE)
+    is_killed = number == signal.SIGKILL
+    word = "was killed while it waited" if is_killed else f"was ended by {signal_name(number)} while it waited"
+    assert (following.returncode, word in said) == (125 if is_killed else 128 + number, True), said
+    assert listed(launch)[first]["state"] == ("lost" if is_killed else "stopped")
+    assert [entry["run"] for entry in queued(launch)] == [second]
     free(launch)
-    wait_until(lambda: begun(launch) == [run])
-    assert launch.run("wait", run).returncode == 0
+    assert launch.run("wait", second).returncode == 0
+    assert begun(launch) == [second]
 
 
 @pytest.mark.thorough
-def test_a_dispatcher_that_is_stopped_is_replaced(launch: Launch) -> None:
-    held(launch)
-    (run,) = put(launch, shell(launch, MARK))
-    stopped = wait_until(lambda: dispatcher(launch))
-    stopped.suspend()
-    free(launch)
-    assert launch.run("wait", run).returncode == 0
-
-
-@pytest.mark.thorough
-def test_dispatchers_that_are_killed(launch: Launch) -> None:
-    """At any moment: no run is lost, and none begins twice. The first runs last until one was killed."""
+def test_many_processes_that_wait(launch: Launch) -> None:
+    """Some are killed at any moment: each run begins once or says that it was killed, and never too many at a time."""
     chance = random.Random(SEED)
     launch.run("queue", "--slots", SLOTS)
-    values = ",".join(map(str, range(ENTRIES)))
-    runs = put(launch, shell(launch, f"{MARK}; {HOLD}; : {{matrix.n}}"), "--matrix", f"n={values}")
-    assert len(runs) == ENTRIES
-    kills = 0
-    while kills < KILLS and len(begun(launch)) < ENTRIES:
-        found = dispatcher(launch)
-        if found is None:
-            if chance.random() < 0.5:
-                launch.run("queue")
-            continue
-        count = len(begun(launch)) + chance.randrange(3) if kills else 0
-        wait_until(lambda: len(begun(launch)) >= count or dispatcher(launch) != found)  # noqa: B023 - called at once
-        with suppress(psutil.NoSuchProcess):
-            found.kill()
-            kills += 1
-            free(launch)
-    wait_until(lambda: not queued(launch))
-    assert {launch.run("wait", run).returncode for run in runs[-5:]} == {0}
-    wait_until(lambda: len(begun(launch)) >= ENTRIES)
-    assert sorted(begun(launch)) == sorted(runs)
-    assert kills == KILLS or (kills and not LONG)
+    held(launch)
+    alone = f"mkdir slot-{{run}}; ls -d slot-* | wc -l >>at-once; {MARK}; rmdir slot-{{run}}"
+    runs = put(launch, shell(launch, f"{alone}; : {{matrix.n}}"), "--matrix", f"n={','.join(map(str, range(MATRIX)))}")
+    singles = [put(launch, shell(launch, alone))[0] for _ in range(WAITERS)]
+    free(launch)
+    killed = set[str]()
+    while len(killed) < KILLS and (waiting := [each["run"] for each in queued(launch) if each["run"] in singles]):
+        with contextlib.suppress(StopIteration, psutil.NoSuchProcess, FileNotFoundError):
+            waiter(launch, victim := chance.choice(waiting)).kill()
+            killed.add(victim)
+    for run in (*runs, *singles):
+        assert launch.run("wait", run).returncode in ((0, 125) if run in killed else (0,))
+    lost = {run for run, entry in listed(launch).items() if entry["state"] == "lost"}
+    assert lost <= killed
+    assert sorted(run for run in begun(launch) if run not in lost) == sorted({*runs, *singles} - lost)
+    assert max(map(int, (launch.directory / "at-once").read_text().split())) <= SLOTS

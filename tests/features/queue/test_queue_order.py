@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,14 @@ from tflaunch.client import follow, run_list, runs
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.errors import TflaunchError
-from tflaunch.features.queue import host_shares, run_queue
+from tflaunch.features.queue import host_shares, tickets
 from tflaunch.features.queue.host_shares import Share
 from tflaunch.features.queue.location import QueuedRun
-from tflaunch.features.queue.queue_order import Candidate, Holder, Obstacle, decide
-from tflaunch.features.queue.run_queue import Order, Refusal
+from tflaunch.features.queue.queue_order import Obstacle, decide
+from tflaunch.features.queue.tickets import Refusal
 from tflaunch.plan import placeholders, serialize
 from tflaunch.plan.model import HostPlan, Plan
+from tflaunch.store import run_lock
 from tflaunch.store.run_dir import RunDirectory
 
 pytestmark = pytest.mark.unit
@@ -35,9 +38,8 @@ def gpus(number: int, *devices: str) -> Share:
 
 def begins(waiting: dict[str, dict[str, Share]], holders: dict[str, dict[str, Share]], slots: int = 1) -> list[str]:
     """Return the runs that begin."""
-    candidates = [Candidate(run, needs) for run, needs in waiting.items()]
-    verdicts = decide(candidates, [Holder(run, holds) for run, holds in holders.items()], slots)
-    return [verdict.run for verdict in verdicts if verdict.begins]
+    verdicts = decide(waiting, holders, slots)
+    return [run for run, verdict in zip(waiting, verdicts, strict=True) if not verdict.obstacles]
 
 
 def test_one_run_on_a_host() -> None:
@@ -52,7 +54,7 @@ def test_one_run_on_a_host() -> None:
 def test_runs_with_gpus_share_a_host() -> None:
     """As long as it has enough, and each gets others; one that needs none does not matter."""
     waiting = {"a": {"h": gpus(2)}, "b": {"h": gpus(1)}, "c": {"h": gpus(1)}, "d": {"h": gpus(1)}}
-    found = list(decide([Candidate(*one) for one in waiting.items()], [Holder("x", {"h": CPU})], 1))
+    found = list(decide(waiting, {"x": {"h": CPU}}, 1))
     assert [dict(verdict.devices) for verdict in found] == [{"h": ("0", "1")}, {"h": ("2",)}, {"h": ("3",)}, {}]
     assert found[3].obstacles == (Obstacle("h", ("a", "b", "c"), False),)
     assert begins({"a": {"h": gpus(1)}, "b": {"h": CPU}, "c": {"h": ALL}}, {}) == ["a", "b"]
@@ -63,7 +65,7 @@ def test_a_run_that_sees_all_gpus() -> None:
     assert begins({"a": {"h": ALL}}, {"x": {"h": gpus(1, "0")}}, slots=9) == []
     assert begins({"a": {"h": gpus(1)}}, {"x": {"h": ALL}}, slots=9) == []
     assert begins({"a": {"h": gpus(1)}}, {"x": {"h": gpus(3, "0", "1", "3")}}) == ["a"]
-    (verdict,) = decide([Candidate("a", {"h": CPU})], [Holder("x", None)], 5)
+    (verdict,) = decide({"a": {"h": CPU}}, {"x": None}, 5)
     assert verdict.obstacles == (Obstacle("h", ("x",), False),), "nothing is known of x yet"
 
 
@@ -71,7 +73,7 @@ def test_a_small_run_does_not_overtake_a_large_one() -> None:
     waiting = {"large": {"h": gpus(4), "i": gpus(4)}, "small": {"h": gpus(1)}, "elsewhere": {"j": gpus(1)}}
     holders = {"x": {"h": gpus(1, "0")}}
     assert begins(waiting, holders) == ["elsewhere"]
-    small = list(decide([Candidate(*one) for one in waiting.items()], [Holder(*one) for one in holders.items()], 1))[1]
+    small = list(decide(waiting, holders, 1))[1]
     assert small.obstacles == (Obstacle("h", ("large",), True),)
     assert begins(waiting, {}) == ["large", "elsewhere"]
 
@@ -163,7 +165,7 @@ def test_the_job_of_a_matrix_is_found_in_the_names_of_its_runs(job: str) -> None
     assert placeholders.name_without_values("other-l", values) == "other-l"
 
 
-ORDER = Order({}, "logs", {}, "/", 0o77, {}, "python", [])
+# ---- how commands see a run of the queue
 
 
 @pytest.fixture
@@ -173,89 +175,81 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return RunDirectory("train").path
 
 
-def queue(path: Path) -> Path:
-    """Put a run into the queue."""
-    run_queue.add_entry(path, ORDER, {}, {"lr": "0.1"})
-    return path
+@pytest.fixture
+def ticket(path: Path) -> Iterator[tuple[Path, int]]:
+    """The ticket of the run, and its lock, which is that of this process."""
+    issued, lock = tickets.issue([(path, {}, {"lr": "0.1"})])
+    yield issued, lock
+    with suppress(OSError):
+        os.close(lock)
 
 
-def test_a_run_is_shown_by_its_mark_until_it_has_left_the_queue(path: Path) -> None:
-    location = locate_run(queue(path))
+def test_a_run_is_shown_by_its_mark_until_it_has_left_the_queue(path: Path, ticket: tuple[Path, int]) -> None:
+    location = locate_run(path)
     assert type(location) is QueuedRun
     entry = run_list.entry_of(path)
     assert (entry["state"], entry["matrix"]) == ("queued", {"lr": "0.1"})
     assert (location.is_live(), location.begins_after_others()) == (False, True)
+    assert "waits in the queue" in (location.reason_to_keep() or "")
     with pytest.raises(TflaunchError, match="has not begun; `tflaunch queue` says what it waits for"):
         Observer(path)
     with pytest.raises(TflaunchError, match="`tflaunch queue` says"):
         runs.plan_of(path)
-    run_queue.remove_entry(path.name)
+    lock = run_lock.take_lock(path)
+    assert tickets.claim(path, tickets.BEGINS)
+    assert (run_list.entry_of(path)["state"], tickets.read_waiting()) == ("queued", [])
+    os.close(lock)
+    tickets.leave(path)
     assert type(locate_run(path)) is RunLocation
 
 
-def test_a_run_that_could_not_begin_says_why(path: Path) -> None:
-    run_queue.refuse(path, Refusal("no room", 3))
+@pytest.mark.parametrize(("code", "state"), [(3, "failed"), (143, "stopped")])
+def test_a_run_that_could_not_begin_says_why(path: Path, code: int, state: str) -> None:
+    tickets.refuse(path, Refusal("no room", code))
     location = locate_run(path)
     assert type(location) is QueuedRun
     entry = run_list.entry_of(path)
-    assert (entry["state"], entry["exit_code"]) == ("failed", 3)
+    assert (entry["state"], entry["exit_code"]) == (state, code)
     assert not location.begins_after_others()
     with pytest.raises(TflaunchError, match="could not begin: no room") as refused:
         follow.watch_to_end(location, print, lambda _: 0)
-    assert refused.value.exit_code == 3
+    assert refused.value.exit_code == code
     said: list[str] = []
     assert location.stop_run(None, said.append, lambda: 9) == 0
     assert said == [f"run {path.name} could not begin: no room"]
 
 
-def test_a_run_that_is_stopped_before_it_has_begun_leaves_nothing(path: Path) -> None:
-    location, said = locate_run(queue(path)), list[str]()
+def test_a_run_that_is_stopped_before_it_has_begun_leaves_nothing(path: Path, ticket: tuple[Path, int]) -> None:
+    location, said = locate_run(path), list[str]()
     assert location.stop_run(None, said.append, lambda: 9) == 0
-    assert (said, path.exists(), run_queue.has_entries()) == ([f"took {path.name} out of the queue"], False, False)
+    assert (said, path.exists(), tickets.read_waiting()) == ([f"took {path.name} out of the queue"], False, [])
+    assert not tickets.claim(path, tickets.BEGINS)
     with pytest.raises(TflaunchError, match="was taken out of the queue") as withdrawn:
         follow.watch_to_end(location, print, lambda _: 0)
     assert withdrawn.value.exit_code == 143
 
 
-def exchange(entry: Path) -> None:
-    """Put a directory in its place."""
-    entry.unlink()
-    entry.mkdir()
-
-
-DAMAGES: dict[str, Callable[[Path], object]] = {
-    "lost": Path.unlink,
-    "empty": lambda path: path.write_text(""),  # as a crash leaves it
-    "a directory": exchange,
-    "a list": lambda path: path.write_text("[]"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGES)
-def test_a_run_with_a_damaged_entry_can_be_stopped_and_is_not_waited_for(path: Path, name: str) -> None:
-    locations, said = [locate_run(queue(each)) for each in (path, RunDirectory("other").path)], list[str]()
-    for entry in run_queue.waiting_directory().iterdir():
-        DAMAGES[name](entry)
-    assert locations[0].stop_run(None, said.append, lambda: 9) == 0
-    assert (said, path.exists()) == ([f"took {path.name} out of the queue"], False)
-    with pytest.raises(TflaunchError, match=r"its entry in the queue is (lost|damaged)") as refused:
-        follow.watch_to_end(locations[1], print, lambda _: 0)
-    assert refused.value.exit_code == 125
-    assert not run_queue.has_entries()
-
-
-@pytest.mark.thorough
-def test_a_dispatcher_that_ends_at_its_start_is_not_waited_for(path: Path) -> None:
-    location = locate_run(queue(path))
-    (run_queue.queue_directory() / run_queue.DISPATCHER_LOCK).mkdir()
-    with pytest.raises(TflaunchError, match=r"ends as soon as it starts, and says in \S+: IsADirectoryError"):
+@pytest.mark.parametrize("claimed", ["", tickets.BEGINS], ids=["waits", "begins"])
+def test_a_run_whose_process_was_killed_is_lost(path: Path, ticket: tuple[Path, int], claimed: str) -> None:
+    """It stands in nobody's way, and can be taken out."""
+    if claimed:
+        assert tickets.claim(path, claimed)
+    os.close(ticket[1])
+    assert (tickets.read_waiting(), ticket[0].exists()) == ([], False)
+    location = locate_run(path)
+    assert run_list.entry_of(path)["state"] == "lost"
+    assert location.reason_to_keep() is None
+    with pytest.raises(TflaunchError, match="was killed while it waited") as lost:
         follow.watch_to_end(location, print, lambda _: 0)
+    assert lost.value.exit_code == 125
+    assert location.stop_run(None, print, lambda: 9) == 0
+    assert path.exists() is bool(claimed)
 
 
 def test_a_run_that_has_begun_is_stopped_as_one_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
-    path = queue(record(has_ended=True))
-    location = QueuedRun(path)
-    assert location.describe_wait() is None
-    run_queue.remove_entry(path.name)
+    path = record(has_ended=True)
+    (path / tickets.BEGINS).touch()  # its supervisor was killed before it could remove it
+    location = locate_run(path)
+    assert (type(location), location.describe_wait()) == (QueuedRun, None)
     assert location.stop_run(None, print, lambda: 9) == 9

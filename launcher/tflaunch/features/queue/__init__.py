@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from tflaunch.feature import Feature, Location, Option, Starting, Verb, Watching, always
-
-DIRECTORY_NAME = "queue"
-"""The directory of the queue, in tflaunch's home."""
+from tflaunch.feature import Feature, Location, Option, Starting, Verb
 
 FEATURE = Feature(
-    needs=("records",),
     help={
         "up": """
 With --queue the run waits until no other run of yours holds its hosts, or enough of their GPUs are free; see
@@ -38,13 +34,12 @@ A run that waits in the queue of `up --queue` is taken out of it, and --all empt
             is_for_later=True,
         ),
     },
-    locations=(Location(("queued.json", "refused.json"), "tflaunch.features.queue.location:QueuedRun"),),
+    locations=(Location(("queued.json", "begins.json", "refused.json"), "tflaunch.features.queue.location:QueuedRun"),),
     starting=(
         Starting(
             "tflaunch.features.queue.starter:submit", lambda run: bool(run.options.extras.keys() & {"queue", "matrix"})
         ),
     ),
-    watchers=(Watching("tflaunch.features.queue.waker:QueueWaker", always),),
     verbs={
         "queue": Verb(
             "tflaunch.features.queue.command:queue",

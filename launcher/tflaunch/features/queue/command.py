@@ -35,14 +35,11 @@ def queue(slots: int | None, as_json: bool) -> None:
       tflaunch queue --slots 4
     """
     from tflaunch import records
-    from tflaunch.features.queue import queue_list, queue_wake, run_queue
+    from tflaunch.features.queue import queue_list, tickets
 
     if slots is not None:
-        run_queue.write_slots(slots)
-    queue_wake.ensure_dispatcher()
+        tickets.write_slots(slots)
     entries = queue_list.overview()
-    for path in run_queue.read_entries()[1]:
-        say(f"warning: {path} is damaged and does not begin; remove it, and start its spec again")
     if as_json:
         click.echo(json.dumps(records.as_json(entries), indent=2))
         return
@@ -61,6 +58,6 @@ def _waiting_elsewhere() -> list[str]:
     from tflaunch.features.queue.location import QueuedRun
     from tflaunch.store import run_names
 
-    places = [locate_run(path) for path in run_names.newest_first()]
-    waits = (place.describe_wait() for place in places if not isinstance(place, QueuedRun))
+    locations = [locate_run(path) for path in run_names.newest_first()]
+    waits = (location.describe_wait() for location in locations if not isinstance(location, QueuedRun))
     return [sentence for sentence in waits if sentence]

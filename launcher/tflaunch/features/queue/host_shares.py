@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tflaunch.clusterspec.values import LOCALHOST, split_address
@@ -42,21 +42,21 @@ def held_shares(plan: Plan, gpus_here: int | None) -> dict[str, Share]:
         plan: the plan.
         gpus_here: number of GPUs of this machine, None if unknown.
     """
-    return {machine: _held(machine, tasks, gpus_here) for machine, tasks in _by_machine(plan)}
+    return {machine: _held(machine, tasks, gpus_here) for machine, tasks in _tasks_of_machines(plan).items()}
 
 
 def wanted_shares(plan: Plan, gpus_here: int | None) -> dict[str, Share]:
     """Return what a plan that waits needs of each machine; arguments are those of `held_shares`.
 
-    GPUs that tflaunch has chosen can be others (see `with_devices`), if it is known which ones the machine has.
+    GPUs that tflaunch has chosen can be others (see `with_devices`), if those of the machine are known.
     """
-    known = _devices_of_machines(plan, gpus_here)
+    devices = _devices_of_machines(plan, gpus_here)
     wanted = {}
-    for machine, tasks in _by_machine(plan):
+    for machine, tasks in _tasks_of_machines(plan).items():
         share = _held(machine, tasks, gpus_here)
         if share.gpus and all(_is_chosen(task) or not _named(task) for task in tasks):
-            devices = known.get(machine, ())
-            share = Share(share.gpus, devices) if share.gpus <= len(devices) else Share(None)
+            there = devices.get(machine, ())
+            share = Share(share.gpus, there) if share.gpus <= len(there) else Share(None)
         wanted[machine] = share
     return wanted
 
@@ -89,14 +89,13 @@ def with_inherited_devices(plan: Plan, visible: str | None) -> Plan:
     return plan._replace(tasks=tuple(map(named, plan.tasks)))
 
 
-def _by_machine(plan: Plan) -> Iterator[tuple[str, list[TaskPlan]]]:
-    """Yield each machine with the tasks on it; sidecars do not train, so they take no GPU."""
-    found: dict[str, list[TaskPlan]] = {}
+def _tasks_of_machines(plan: Plan) -> dict[str, list[TaskPlan]]:
+    """Return the tasks on each machine; sidecars do not train, so they take no GPU."""
+    tasks: dict[str, list[TaskPlan]] = {}
     for host in plan.hosts:
-        machine = machine_of(host)
-        if machine is not None:
-            found.setdefault(machine, []).extend(task for task in plan.on_host(host.host) if task.role != SIDECAR)
-    yield from found.items()
+        if (machine := machine_of(host)) is not None:
+            tasks.setdefault(machine, []).extend(task for task in plan.on_host(host.host) if task.role != SIDECAR)
+    return tasks
 
 
 def _held(machine: str, tasks: Sequence[TaskPlan], gpus_here: int | None) -> Share:
@@ -110,11 +109,9 @@ def _held(machine: str, tasks: Sequence[TaskPlan], gpus_here: int | None) -> Sha
 
 
 def _named(task: TaskPlan) -> tuple[str, ...] | None:
-    """Return the GPUs that a task sees; None if it sees all, or they are known on its host only."""
+    """Return the GPUs that a task sees; None if it sees all, or only its host knows which."""
     text = task.env.get(_VISIBLE)
-    if text is None or "${" in text:
-        return None
-    return _names_in(text)
+    return None if text is None or "${" in text else _names_in(text)
 
 
 def _names_in(text: str) -> tuple[str, ...]:
@@ -122,18 +119,16 @@ def _names_in(text: str) -> tuple[str, ...]:
 
 
 def _is_chosen(task: TaskPlan) -> bool:
-    """Whether tflaunch has chosen the GPUs of a task, so that it may choose others."""
+    """Return whether tflaunch has chosen the GPUs of a task, so that it may choose others."""
     return _VISIBLE in task.reasons
 
 
 def _devices_of_machines(plan: Plan, gpus_here: int | None) -> dict[str, tuple[str, ...]]:
-    known: dict[str, tuple[str, ...]] = {}
+    devices: dict[str, tuple[str, ...]] = {}
     for host in plan.hosts:
         machine = machine_of(host)
-        if machine is None:
-            continue
-        if host.devices is not None:
-            known.setdefault(machine, _names_in(host.devices))
+        if machine is not None and host.devices is not None:
+            devices.setdefault(machine, _names_in(host.devices))
         elif host.is_local and gpus_here:
-            known.setdefault(machine, tuple(map(str, range(gpus_here))))
-    return known
+            devices.setdefault(LOCALHOST, tuple(map(str, range(gpus_here))))
+    return devices

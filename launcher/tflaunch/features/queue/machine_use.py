@@ -10,9 +10,9 @@ from pathlib import Path
 from tflaunch.client import runs
 from tflaunch.client.run_location import locate_run
 from tflaunch.errors import TflaunchError
-from tflaunch.features.queue import run_queue
-from tflaunch.features.queue.host_shares import Share, held_shares
-from tflaunch.features.queue.queue_order import Holder
+from tflaunch.features.queue import tickets
+from tflaunch.features.queue.host_shares import held_shares
+from tflaunch.features.queue.queue_order import Shares
 from tflaunch.plan.model import Plan
 from tflaunch.store import run_lock
 from tflaunch.store.journal import first_and_last_record
@@ -27,80 +27,74 @@ class MachineUse:
 
     def __init__(self) -> None:
         self._over: set[str] = set()
-        self._shares: dict[str, dict[str, Share]] = {}
+        self._begun: dict[str, tuple[Plan, Shares]] = {}
 
-    def holders(self, waiting: Collection[str]) -> list[Holder]:
-        """Return the runs that hold something, apart from those in ``waiting``.
+    def holders(self, waiting: Collection[str]) -> dict[str, Shares | None]:
+        """Return what runs hold, apart from those in ``waiting``: None for one that has not recorded its plan yet.
 
         Raises:
             TflaunchError: the runs cannot be listed.
         """
         directory = runs_directory()
         try:
-            names = os.listdir(directory)
+            names = sorted(os.listdir(directory))
         except FileNotFoundError:
-            return []
+            return {}
         skipped = self._over.union(waiting)
-        found = (self._holder(directory / name) for name in names if name not in skipped and not name.startswith("."))
-        return [holder for holder in found if holder is not None]
+        found = {}
+        for name in names:
+            if name not in skipped and not name.startswith("."):
+                is_locked = run_lock.is_locked(directory / name)
+                shares = self._shares(directory / name, is_locked)
+                if shares is not None or (is_locked and _is_beginning(directory / name)):
+                    found[name] = shares
+        return found
 
-    def _holder(self, path: Path) -> Holder | None:
-        is_locked = run_lock.is_locked(path)
-        if not run_queue.has_begun(path):
-            return Holder(path.name, None) if is_locked else None
+    def _shares(self, path: Path, is_locked: bool) -> Shares | None:
+        """Return what a run holds; None if that is nothing, or not known."""
+        if not tickets.has_begun(path):
+            return None
+        if not is_locked:
+            records = first_and_last_record(path)
+            if records is None:
+                return None  # it is damaged, or begins just now
+            if records[1]["kind"] == "ended" or not locate_run(path).has_supervisor_here:
+                self._over.add(path.name)
+                return None
         try:
-            if path.name not in self._shares:
-                if not is_locked and self._is_over(path):
-                    self._over.add(path.name)
-                    return None
-                self._shares[path.name] = shares_of(runs.plan_of(path))
+            if path.name not in self._begun:
+                plan = runs.plan_of(path)
+                self._begun[path.name] = plan, held_shares(plan, linux.count_gpus())
         except TflaunchError:
-            return Holder(path.name, None) if is_locked and _is_being_written(path) else None
-        if is_locked or self._may_have_tasks(path):
-            return Holder(path.name, self._shares[path.name])
-        if self._is_over(path):
-            self._over.add(path.name)
-        return None
-
-    def _is_over(self, path: Path) -> bool:
-        """Return whether the end of a run is recorded, or it is supervised elsewhere, such as a batch job."""
-        last = first_and_last_record(path)
-        return last is None or last[1]["kind"] == "ended" or not locate_run(path).has_supervisor_here
-
-    def _may_have_tasks(self, path: Path) -> bool:
-        """Return whether tasks of a run without a supervisor may be alive: its lease has not expired, for instance."""
-        if self._is_over(path):
-            return False
-        if runs.has_agent(path):
-            return True
-        try:
-            plan = runs.plan_of(path)
-        except TflaunchError:
-            return False
-        if all(host.is_local for host in plan.hosts):
-            return False
-        return time.time() < _last_change(path) + plan.lease + plan.timeouts.grace + _FENCE
+            return None
+        plan, shares = self._begun[path.name]
+        return shares if is_locked or _may_have_tasks(path, plan) else None
 
 
-def shares_of(plan: Plan) -> dict[str, Share]:
-    """Return what a plan holds of each machine when it runs."""
-    return held_shares(plan, linux.count_gpus())
-
-
-def _is_being_written(path: Path) -> bool:
-    """Return whether the first record of a journal is not complete yet."""
+def _is_beginning(path: Path) -> bool:
+    """Return whether a run has no journal, or the first record of that is not complete yet."""
     try:
         with open(path / JOURNAL_NAME, "rb") as file:
             return not file.readline().endswith(b"\n")
+    except FileNotFoundError:
+        return True
     except OSError:
         return False
 
 
+def _may_have_tasks(path: Path, plan: Plan) -> bool:
+    """Return whether tasks of a run without a supervisor may be alive: its lease has not expired, for instance."""
+    if runs.has_agent(path):
+        return True
+    if all(host.is_local for host in plan.hosts):
+        return False
+    return time.time() < _last_change(path) + plan.lease + plan.timeouts.grace + _FENCE
+
+
 def _last_change(path: Path) -> float:
     """Return when journal or logs were last written to."""
-    files = [path / JOURNAL_NAME, *path.glob("logs/*")]
     times = []
-    for file in files:
+    for file in (path / JOURNAL_NAME, *path.glob("logs/*")):
         try:
             times.append(file.stat().st_mtime)
         except OSError:

@@ -1,29 +1,18 @@
-"""Which entries of the queue can begin, and what the others wait for. Pure.
+"""Which runs of the queue can begin, and what the others wait for. Pure.
 
-The oldest entry begins first. A later one overtakes it only if they share no machine, so that entries that need little
-cannot keep one that needs much waiting.
+The oldest begins first. A later one overtakes it only if they share no machine, so that runs that need little cannot
+keep one that needs much waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tflaunch.features.queue.host_shares import Share
 
-
-class Candidate(NamedTuple):
-    """An entry of the queue, and what it needs of each machine."""
-
-    run: str
-    needs: Mapping[str, Share]
-
-
-class Holder(NamedTuple):
-    """A run, and what it holds of each machine; None if that is not known yet."""
-
-    run: str
-    holds: Mapping[str, Share] | None
+Shares = Mapping[str, Share]
+"""What a run needs or holds of each machine."""
 
 
 class Obstacle(NamedTuple):
@@ -35,53 +24,43 @@ class Obstacle(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What happens to an entry: it begins with these GPUs of each machine, or there are obstacles."""
+    """What happens to a run: it begins with these GPUs of each machine, or there are obstacles."""
 
-    run: str
     devices: Mapping[str, tuple[str, ...]]
     obstacles: tuple[Obstacle, ...]
 
-    @property
-    def begins(self) -> bool:
-        """Whether the entry begins now."""
-        return not self.obstacles
 
-
-def decide(candidates: Iterable[Candidate], holders: Iterable[Holder], slots: int) -> Iterator[Verdict]:
-    """Yield what happens to each entry, one by one: it can begin before the others are considered.
+def decide(waiting: Mapping[str, Shares], holders: Mapping[str, Shares | None], slots: int) -> Iterator[Verdict]:
+    """Yield what happens to each run that waits.
 
     Args:
-        candidates: the entries, the oldest first.
-        holders: the runs that are live.
+        waiting: what they need, the oldest first.
+        holders: what other runs hold; None if that is not known yet.
         slots: how many runs may be on a machine at once, apart from those that have GPUs of their own there.
     """
-    holders = list(holders)
-    unknown = tuple(holder.run for holder in holders if holder.holds is None)
+    unknown = tuple(run for run, shares in holders.items() if shares is None)
     on_machine: dict[str, list[tuple[str, Share]]] = {}
-    for holder in holders:
-        _occupy(on_machine, holder.run, holder.holds or {})
+    for run, shares in holders.items():
+        _occupy(on_machine, run, shares or {})
     last_waiting: dict[str, str] = {}
-    for candidate in candidates:
-        obstacles = [
-            Obstacle(machine, (last_waiting[machine],), True) for machine in candidate.needs if machine in last_waiting
-        ]
-        devices: dict[str, tuple[str, ...]] = {}
-        for machine, share in candidate.needs.items():
+    for run, needs in waiting.items():
+        obstacles, devices = [], {}
+        for machine, share in needs.items():
             if machine in last_waiting:
+                obstacles.append(Obstacle(machine, (last_waiting[machine],), True))
                 continue
-            runs, free = _room(share, on_machine.get(machine, ()), slots)
-            devices[machine] = free
+            runs, devices[machine] = _room(share, on_machine.get(machine, ()), slots)
             if runs or unknown:
                 obstacles.append(Obstacle(machine, runs or unknown, False))
         if obstacles:
-            last_waiting.update(dict.fromkeys(candidate.needs, candidate.run))
+            last_waiting.update(dict.fromkeys(needs, run))
         else:
-            taken = {machine: share._replace(devices=devices[machine]) for machine, share in candidate.needs.items()}
-            _occupy(on_machine, candidate.run, taken)
-        yield Verdict(candidate.run, {} if obstacles else devices, tuple(obstacles))
+            taken = {machine: share._replace(devices=devices[machine]) for machine, share in needs.items()}
+            _occupy(on_machine, run, taken)
+        yield Verdict({} if obstacles else devices, tuple(obstacles))
 
 
-def _occupy(on_machine: dict[str, list[tuple[str, Share]]], run: str, shares: Mapping[str, Share]) -> None:
+def _occupy(on_machine: dict[str, list[tuple[str, Share]]], run: str, shares: Shares) -> None:
     for machine, share in shares.items():
         on_machine.setdefault(machine, []).append((run, share))
 

@@ -1,9 +1,11 @@
-"""`up --queue` and `--matrix`: put runs into the local queue, and follow them."""
+"""`up --queue` and `--matrix`: start the process in which runs wait, and follow them."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,7 @@ import click
 from tflaunch.cli.arguments.launch import Launching
 from tflaunch.cli.arguments.spec import say
 from tflaunch.cli.follow import follow_run, interrupts_stop
-from tflaunch.errors import TflaunchError
+from tflaunch.errors import EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
     from tflaunch.client.observer import Observer
@@ -36,34 +38,44 @@ def submit(launching: Launching) -> int:
 
     Raises:
         click.UsageError: a `--matrix` is not valid.
-        TflaunchError: a run cannot wait, or cannot be put into the queue.
+        TflaunchError: a run cannot wait, or the process in which they wait cannot start.
     """
-    from tflaunch.features.queue import matrix, queue_submission
+    from tflaunch.features.queue import matrix, waiting
+    from tflaunch.features.queue.host_shares import with_inherited_devices
     from tflaunch.features.queue.location import QueuedRun
     from tflaunch.plan import placeholders
+    from tflaunch.runtime import daemon, launch
 
     options, plan = launching.options, launching.plan
     assert plan is not None
-    written = launching.suffix, launching.spec
+    if plan.made_hosts is not None:
+        raise TflaunchError("Kubernetes has a queue of its own for pods; leave out --queue and --matrix", EXIT_USAGE)
     extras = {name: value for name, value in options.extras.items() if name not in {"queue", "matrix"}}
     combinations = matrix.combinations(options.extras.get("matrix", ()))
-    if "matrix" not in options.extras:
-        directory = queue_submission.enqueue(plan, *written, options.log_dir, extras)
-        if options.detach:
-            click.echo(directory.run)
-            return 0
-        return follow_run(QueuedRun(directory.path), options.verbose, options.quiet, options.fold)
-    matrix.check_names(plan, combinations[0])
-    if extras.get("metrics_port"):
-        raise click.UsageError("--metrics-port: runs of a --matrix cannot share a port; 0 takes any")
-    queued = []
-    for values in combinations:
-        logs = None if options.log_dir is None else options.log_dir / placeholders.values_in_name(values)
-        made = placeholders.with_matrix(plan, values)
-        queued.append(queue_submission.enqueue(made, *written, logs, extras).path)
-        if options.detach:
-            click.echo(queued[-1].name)
-    return 0 if options.detach else _follow_all(queued, options.quiet)
+    if is_matrix := "matrix" in options.extras:
+        matrix.check_names(plan, combinations[0])
+        if extras.get("metrics_port"):
+            raise click.UsageError("--metrics-port: runs of a --matrix cannot share a port; 0 takes any")
+    plan = with_inherited_devices(plan, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    turns = []
+    with ExitStack() as directories:
+        for values in combinations:
+            logs, made = options.log_dir, plan
+            if is_matrix:
+                logs = None if logs is None else logs / placeholders.values_in_name(values)
+                made = placeholders.with_matrix(plan, values)
+            directory = launch.new_directory(made, logs, launching.suffix, launching.spec)
+            turns.append(waiting.Turn(directories.enter_context(directory), values))
+        first = turns[0].directory.path  # it has the log of the process
+        with daemon.launched(first, lambda begun: waiting.wait(plan, turns, extras, begun)):
+            pass
+    if options.detach:
+        click.echo("\n".join(turn.directory.run for turn in turns))
+        return 0
+    paths = [turn.directory.path for turn in turns]
+    if is_matrix:
+        return _follow_all(paths, options.quiet)
+    return follow_run(QueuedRun(first), options.verbose, options.quiet, options.fold)
 
 
 def _follow_all(queued: Sequence[Path], is_quiet: bool) -> int:
@@ -90,13 +102,10 @@ def _follow_one(directory: Path, is_quiet: bool) -> int:
     from tflaunch.client import follow
     from tflaunch.features.queue.location import QueuedRun
 
-    def tell(message: str) -> None:
-        if not is_quiet:
-            say(message)
+    name, tell = directory.name, (lambda _: None) if is_quiet else say
 
     def watch(observer: Observer) -> int:
         observer.catch_up()
-        name = directory.name
         tell(f"{name} has begun" if observer.exit_code is None else f"{name} has ended")
         return follow.until_end(observer, lambda message: say(f"{name}: {message}"))
 

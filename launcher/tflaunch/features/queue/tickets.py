@@ -1,0 +1,246 @@
+"""The local queue: runs that wait until their machines are free, in the order of their tickets.
+
+A ticket is a file whose name begins with the time. It lists the runs of one process, which holds the file's lock until
+it has begun them all; the kernel releases the lock when the process dies. A run waits while its directory has
+`queued.json` and the ticket is locked. Its process begins it by taking the run's lock and renaming the file to
+`begins.json`, which is removed once the run has a journal. `down` renames it, too: only one of them can.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tflaunch import private_files
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.features.queue.host_shares import Share
+from tflaunch.store.run_dir import JOURNAL_NAME, home, runs_directory
+from tflaunch_worker import linux
+
+QUEUED, BEGINS, WITHDRAWN = "queued.json", "begins.json", "withdrawn.json"
+"""The names of the file in a run's directory that says where the run is on its way through the queue."""
+MOST_SLOTS = 1000
+"""The highest number of runs at once on a machine."""
+
+_REFUSED = "refused.json"
+_SLOTS = "slots"
+_LOCK = "lock"
+_DIGITS = 20  # of a time in nanoseconds
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_PATIENCE = 1.0  # seconds, for another process that decides
+
+
+class Entry(NamedTuple):
+    """A run that waits.
+
+    Attributes:
+        run: its name.
+        needs: what it needs of each machine.
+        values: the values with which `--matrix` has made it.
+        ticket: the name of its ticket.
+    """
+
+    run: str
+    needs: Mapping[str, Share]
+    values: Mapping[str, str]
+    ticket: str
+
+    @property
+    def queued(self) -> float:
+        """When it was queued, in seconds since 1970."""
+        return int(self.ticket[:_DIGITS]) / 1e9
+
+
+class Refusal(NamedTuple):
+    """Why a run of the queue did not begin, and the exit code for it."""
+
+    reason: str
+    exit_code: int
+
+
+def queue_directory() -> Path:
+    """Return the directory of the queue; a TflaunchError says that another user could have put files there."""
+    path = home() / "queue"
+    try:
+        private_files.require_own(path)
+    except FileNotFoundError:
+        pass  # created with the first ticket
+    except OSError as error:
+        raise TflaunchError(f"{path}: {error.strerror}; set TFLAUNCH_HOME", EXIT_INTERNAL) from None
+    return path
+
+
+def _tickets_directory() -> Path:
+    return queue_directory() / "tickets"
+
+
+# ---- runs that wait
+
+
+def issue(runs: Sequence[tuple[Path, Mapping[str, Share], Mapping[str, str]]]) -> tuple[Path, int]:
+    """Put runs at the end of the queue; return their ticket, and the descriptor that holds its lock.
+
+    Args:
+        runs: their directories, what each needs of each machine, and its values of `--matrix`.
+
+    Raises:
+        OSError: the disk is full, for instance.
+    """
+    directory = _tickets_directory()
+    private_files.make_directories(directory)
+    path = directory / f"{time.time_ns():0{_DIGITS}}-{os.getpid()}"
+    descriptor = os.open(hidden := path.with_name(f".{path.name}"), _NEW_FILE, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before others see it: they remove a ticket without a lock
+    with open(descriptor, "w", encoding="utf-8", closefd=False) as file:
+        file.writelines(f"{run.name}\n" for run, _, _ in runs)
+    hidden.rename(path)
+    for run, needs, values in runs:
+        shares = {machine: share._asdict() for machine, share in needs.items()}
+        _write(run / QUEUED, json.dumps({"needs": shares, "values": dict(values), "ticket": path.name}))
+    return path, descriptor
+
+
+def read_waiting() -> list[Entry]:
+    """Return the runs that wait, the oldest first; tickets of dead processes are removed."""
+    directory, runs = _tickets_directory(), runs_directory()
+    try:
+        paths = sorted(directory / name for name in os.listdir(directory) if not name.startswith("."))
+    except FileNotFoundError:
+        return []
+    waiting: list[Entry] = []
+    for path in paths:
+        if linux.is_lock_free(str(path)):
+            path.unlink(missing_ok=True)
+        else:
+            waiting += filter(None, (read_entry(runs / run) for run in _runs_of(path)))
+    return waiting
+
+
+def waits(run: Path) -> bool:
+    """Return whether a run waits, given its directory: its process lives, and has not begun it."""
+    entry = read_entry(run)
+    return entry is not None and linux.is_lock_free(str(_tickets_directory() / entry.ticket)) is False
+
+
+def read_entry(run: Path) -> Entry | None:
+    """Return the entry of a run that waits, or whose process has died; None for any other."""
+    try:
+        return _read_entry(run) if os.path.lexists(run / QUEUED) else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None  # it has just left the queue; or somebody has changed the file, and it does not begin
+
+
+@functools.lru_cache(maxsize=10_000)  # each process of the queue reads all of them, again and again
+def _read_entry(run: Path) -> Entry:
+    data = json.loads((run / QUEUED).read_bytes())
+    needs = {str(machine): _read_share(**share) for machine, share in data["needs"].items()}
+    values = {str(name): str(value) for name, value in data["values"].items()}
+    if not re.fullmatch(rf"\d{{{_DIGITS}}}-\d+", data["ticket"]):
+        raise ValueError(data["ticket"])
+    return Entry(run.name, needs, values, data["ticket"])
+
+
+def _read_share(gpus: int | None, devices: Sequence[str]) -> Share:
+    return Share(None if gpus is None else int(gpus), tuple(map(str, devices)))
+
+
+@functools.lru_cache(maxsize=10_000)
+def _runs_of(ticket: Path) -> list[str]:
+    try:
+        return ticket.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+
+
+# ---- how a run leaves the queue
+
+
+def claim(run: Path, name: str) -> bool:
+    """Give the file of a run that waits another name; return False if another process has done so, or the run is gone.
+
+    Raises:
+        OSError: the file system is read-only, for instance.
+    """
+    try:
+        os.rename(run / QUEUED, run / name)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def leave(run: Path) -> None:
+    """Remove a run that has begun, or is not to begin, from the queue."""
+    for name in (QUEUED, BEGINS):
+        (run / name).unlink(missing_ok=True)
+
+
+def refuse(run: Path, refusal: Refusal) -> None:
+    """Record that a run does not begin."""
+    try:
+        _write(run / _REFUSED, json.dumps(refusal._asdict()))
+        leave(run)
+    except OSError:
+        pass  # the run has been deleted; or the disk is full, and the run counts as killed
+
+
+def read_refusal(run: Path) -> Refusal | None:
+    """Return why a run of the queue did not begin, None if it did, or waits."""
+    try:
+        data = json.loads((run / _REFUSED).read_bytes())
+        return Refusal(str(data["reason"]), int(data["exit_code"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def has_begun(run: Path) -> bool:
+    """Return whether a run has a journal."""
+    return os.path.lexists(run / JOURNAL_NAME)
+
+
+# ---- the queue as a whole
+
+
+@contextmanager
+def deciding() -> Iterator[bool]:
+    """Hold the lock without which no run of the queue begins; yield False if another process keeps it."""
+    descriptor = os.open(queue_directory() / _LOCK, _NEW_FILE, 0o600)
+    try:
+        yield linux.take_lock(descriptor, _PATIENCE)
+    finally:
+        os.close(descriptor)
+
+
+def read_slots() -> int:
+    """Return how many runs may be on a machine at once, apart from those that have GPUs of their own there."""
+    try:
+        return min(max(int((queue_directory() / _SLOTS).read_text()), 1), MOST_SLOTS)
+    except (OSError, ValueError):
+        return 1
+
+
+def write_slots(slots: int) -> None:
+    """Set what `read_slots` returns.
+
+    Raises:
+        TflaunchError: it cannot be written.
+    """
+    try:
+        path = queue_directory()
+        private_files.make_directories(path)
+        _write(path / _SLOTS, str(slots))
+    except OSError as error:
+        raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that no process sees half."""
+    private_files.write_text(hidden := path.with_name(f".{path.name}"), text)
+    hidden.rename(path)

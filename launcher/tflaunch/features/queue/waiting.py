@@ -1,0 +1,183 @@
+"""The process of runs that wait: it begins each of them when its machines are free.
+
+A run of `up --queue` has one, which becomes its supervisor; the runs of `up --matrix` have one together, which forks a
+supervisor for each. All these processes decide alike, one at a time (`tickets.deciding`), and each begins only its own
+runs. A run that has just begun has its lock, but no journal: until it has one, nobody knows what it holds, and no other
+run begins.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tflaunch import interrupts
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
+from tflaunch.features.queue import tickets
+from tflaunch.features.queue.host_shares import wanted_shares, with_devices
+from tflaunch.features.queue.machine_use import MachineUse
+from tflaunch.features.queue.queue_order import decide
+from tflaunch.features.queue.tickets import Refusal
+from tflaunch.plan import placeholders
+from tflaunch.plan.model import Plan
+from tflaunch.runtime import daemon, launch
+from tflaunch.runtime.run_config import RunConfig
+from tflaunch.store import run_lock
+from tflaunch.store.run_dir import RunDirectory, runs_directory
+from tflaunch_worker import linux, signals
+from tflaunch_worker.readable import signal_name
+
+_NEXT, _BEHIND = 0.1, 1.0  # seconds between two looks at what a run waits for: of the next, and of one behind it
+_BETWEEN_LOOKS = 5.0  # seconds between two looks at everything, as tasks without a supervisor end when a lease does
+_ENDING = [signal.SIGINT, *signals.ENDING]
+
+
+class Turn(NamedTuple):
+    """A run that waits for its turn: its directory, and its values of `--matrix`."""
+
+    directory: RunDirectory
+    values: Mapping[str, str]
+
+    def plan(self, plan: Plan) -> Plan:
+        """Return the plan of this run, given that of all of them."""
+        return placeholders.with_matrix(plan, self.values) if self.values else plan
+
+
+def wait(plan: Plan, turns: Sequence[Turn], extras: Mapping[str, Any], begun: Callable[[], None]) -> int:
+    """Queue runs, and begin each when its turn has come; return 0 when none waits any more.
+
+    Args:
+        plan: that of all runs, with the placeholders of `--matrix`.
+        turns: the runs.
+        extras: as in `RunConfig`.
+        begun: is called when they are in the queue.
+
+    Raises:
+        TflaunchError: this process was to end, or has failed; those that still wait are refused.
+    """
+    came = interrupts.interrupt_at_end()
+    try:
+        gpus = linux.count_gpus()
+        runs = [(turn.directory.path, wanted_shares(turn.plan(plan), gpus), turn.values) for turn in turns]
+        waiter = _Waiter(plan, turns, extras, tickets.issue(runs)[0])  # a descriptor that stays open holds its lock
+        begun()
+        waiter.run()
+        return 0
+    except KeyboardInterrupt:
+        number = came[0] if came else signal.SIGINT
+        refusal = Refusal(f"it was ended by {signal_name(number)} while it waited", 128 + number)
+    except (OSError, TflaunchError) as error:
+        refusal = Refusal(_sentence(error), EXIT_INTERNAL)
+    for turn in turns:
+        if os.path.lexists(turn.directory.path / tickets.QUEUED):
+            tickets.refuse(turn.directory.path, refusal)
+    raise TflaunchError(*refusal)
+
+
+class _Waiter:
+    """Begins the runs of a ticket."""
+
+    def __init__(self, plan: Plan, turns: Sequence[Turn], extras: Mapping[str, Any], ticket: Path) -> None:
+        self._plan = plan
+        self._turns = {turn.directory.run: turn for turn in turns}
+        self._extras = extras
+        self._ticket = ticket
+        self._use = MachineUse()
+        self._watched: set[str] = set()
+        self._pause = _NEXT
+
+    def run(self) -> None:
+        """Begin the runs; return when none of them waits any more."""
+        if len(self._turns) > 1:
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors that end become no zombies
+        while True:
+            watched = self._watched
+            state = self._state()  # before the look: what changes after it is noticed, too
+            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # no run is left half begun
+            waits = self._look()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+            if not waits:
+                break
+            if self._watched == watched:
+                self._await_change(state)
+        self._ticket.unlink(missing_ok=True)
+
+    def _await_change(self, state: list[object]) -> None:
+        until = time.monotonic() + _BETWEEN_LOOKS
+        while time.monotonic() < until and self._state() == state:
+            time.sleep(self._pause)
+
+    def _state(self) -> list[object]:
+        """Return what changes when a run may begin that could not; it costs a tenth of a look."""
+        changed_at = tickets.queue_directory().stat().st_mtime_ns  # with the slots
+        paths = [runs_directory() / run for run in sorted(self._watched)]
+        return [
+            changed_at,
+            *((tickets.waits(path), run_lock.is_locked(path), tickets.has_begun(path)) for path in paths),
+        ]
+
+    def _look(self) -> bool:
+        """Begin the runs whose turn it is; return whether any of this ticket still waits."""
+        with tickets.deciding() as decides:
+            entries = tickets.read_waiting()
+            holders = self._use.holders({entry.run for entry in entries})
+            verdicts = decide({entry.run: entry.needs for entry in entries}, holders, tickets.read_slots())
+            waiting, obstacles, self._pause = list[str](), set[str](), _BEHIND
+            for entry, verdict in zip(entries, verdicts, strict=True):
+                if entry.ticket != self._ticket.name:
+                    continue
+                if decides and not verdict.obstacles:
+                    self._begin(self._turns[entry.run], verdict.devices)
+                else:
+                    waiting.append(entry.run)
+                    obstacles.update(run for obstacle in verdict.obstacles for run in obstacle.runs)
+                    if not any(obstacle.is_ahead for obstacle in verdict.obstacles):
+                        self._pause = _NEXT
+        # Of the own runs that wait only the first: it is ahead of the others, or shares no machine with them.
+        self._watched = obstacles.difference(waiting).union(waiting[:1])
+        return bool(waiting)
+
+    def _begin(self, turn: Turn, devices: Mapping[str, Sequence[str]]) -> None:
+        """Supervise a run in this process if it is the only one, else in a fork."""
+        path = turn.directory.path
+        try:
+            lock = run_lock.take_lock(path)
+        except TflaunchError:
+            return  # it is being removed
+        is_ours = tickets.claim(path, tickets.BEGINS)
+        if is_ours and len(self._turns) == 1:
+            self._ticket.unlink(missing_ok=True)
+        elif not is_ours or os.fork():
+            os.close(lock)
+            return
+        else:
+            os.setsid()
+        daemon.be_supervisor(path, lambda _: self._supervise(turn, devices, lock), kept=[lock])
+
+    def _supervise(self, turn: Turn, devices: Mapping[str, Sequence[str]], lock: int) -> int:
+        path = turn.directory.path
+        try:
+            plan = with_devices(turn.plan(self._plan), devices)
+            config = RunConfig(
+                turn.directory,
+                launch.code_for_hosts(plan),
+                daemon.Notes().say,
+                extras=self._extras,
+                sink=daemon.notes,
+                begun=lambda: tickets.leave(path),
+                lock=lock,
+            )
+            return launch.start(plan, config)
+        except (TflaunchError, OSError, ValueError) as error:
+            if not tickets.has_begun(path):
+                code = error.exit_code if isinstance(error, TflaunchError) else EXIT_INTERNAL
+                tickets.refuse(path, Refusal(_sentence(error), code))
+            raise
+
+
+def _sentence(error: Exception) -> str:
+    return describe_os_error(error) if isinstance(error, OSError) else str(error)
