@@ -173,7 +173,7 @@ class Feature(NamedTuple):
 
     Args:
         needs: the features without which it is left out, as if its folder were deleted, too.
-        uses: the features that it does without, though not as well: nothing of theirs is imported with it.
+        uses: the features that it does without, though not as well: it imports theirs where `features` has them.
         verbs: commands by their names.
         help: what commands of others say of it in their help: a paragraph, and examples, which begin with two blanks.
         watchers: what takes part in the supervision of a run.

@@ -57,29 +57,52 @@ def imported(statement: ast.AST) -> Iterator[str]:
         yield from (f"{statement.module}.{alias.name}" for alias in statement.names)
 
 
-def touched(module: Module, *, at_import: bool) -> Iterator[str]:
-    """Yield the other features that a module imports, with itself or ever; ever also those whose agents it calls."""
+def name_of(module: Module) -> str:
+    """Return the name under which a module is imported."""
+    return module.path.partition("/")[2].removesuffix(".py").replace("/", ".")
+
+
+def imported_features(node: ast.AST) -> set[str]:
+    """Return the features from which a statement imports, inside of it, too."""
+    names = (name for each in ast.walk(node) for name in imported(each))
+    found = (re.match(r"tflaunch(?:_worker)?\.features\.(\w+)", name) for name in names)
+    return {match[1] for match in found if match} - SHARED
+
+
+def called_features(module: Module) -> set[str]:
+    """Return the features whose halves in agents a module calls."""
     calls = {call: name for name, feature in features_of_agents().items() for call in feature.calls}
-    for node in module.tree.body if at_import else ast.walk(module.tree):
-        for name in imported(node):
-            match = re.match(r"tflaunch(?:_worker)?\.features\.(\w+)", name)
-            if match and match[1] not in SHARED:
-                yield match[1]
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and module.path.startswith("launcher"):
-            yield calls.get(node.value, module.feature)
+    texts = (node.value for node in ast.walk(module.tree) if isinstance(node, ast.Constant))
+    return {calls[text] for text in texts if text in calls} if module.path.startswith("launcher") else set()
+
+
+def asks_for(node: ast.AST, feature: str) -> bool:
+    """Return whether a statement has the name of a feature in it, as ``if "records" in features()`` has."""
+    return any(isinstance(each, ast.Constant) and each.value == feature for each in ast.walk(node))
+
+
+def is_only_imported_with(used: str, module: Module, own: list[Module]) -> bool:
+    """Return whether each import of a module by others of its feature asks for another feature, or is behind one."""
+    places = [
+        asks_for(statement, used) or is_only_imported_with(used, other, own)
+        for other in own
+        for statement in other.tree.body
+        if any(f"{name}.".startswith(f"{name_of(module)}.") for each in ast.walk(statement) for name in imported(each))
+    ]
+    return bool(places) and all(places)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_feature_touches_only_what_it_declares(name: str) -> None:
-    """And all of it: what it needs, or else uses when it is there."""
+    """And all of it: what it needs, or else uses, having asked whether it is there."""
     feature = features()[name]
     own = [module for module in modules() if module.feature == name]
-    first = {each for module in own for each in touched(module, at_import=True)} - {name}
-    assert first <= {*feature.needs}
-    assert {each for module in own for each in touched(module, at_import=False)} - {name} == {
-        *feature.needs,
-        *feature.uses,
-    }
+    touched = {each for module in own for each in imported_features(module.tree) | called_features(module)}
+    assert touched - {name} == {*feature.needs, *feature.uses}
+    for module in own:
+        for statement in module.tree.body:
+            for used in imported_features(statement) - {name, *feature.needs}:
+                assert asks_for(statement, used) or is_only_imported_with(used, module, own), (module.path, used)
 
 
 def test_the_spine_calls_no_feature_of_an_agent() -> None:
@@ -101,9 +124,9 @@ def test_needs_have_no_circles_and_uses_are_no_needs() -> None:
 
 def test_a_feature_without_what_it_needs_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """With all that need it."""
-    left = {name: feature for name, feature in features().items() if name != "kubernetes"}
+    left = {name: feature for name, feature in features().items() if name != "render"}
     monkeypatch.setattr("tflaunch_worker.feature.find_features", lambda _: dict(left))
-    assert set(left) - set(features.__wrapped__()) == {"render", "slurm"}
+    assert set(left) - set(features.__wrapped__()) == {"slurm"}
 
 
 PURE = [module for module in modules() if re.search(r"\bPure\.", ast.get_docstring(module.tree) or "")]

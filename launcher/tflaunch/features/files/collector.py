@@ -13,6 +13,7 @@ from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
 from tflaunch.cli.arguments.spec import seconds_in
 from tflaunch.core.job_state import Job, Phase
+from tflaunch.feature import engines
 from tflaunch.features.files.collect import Collection, FileAgent
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.loop import Run
@@ -44,8 +45,8 @@ def check_start(value: float, launching: Launching) -> None:
     Raises:
         click.UsageError: there is not.
     """
-    if launching.engine == "slurm":
-        raise click.UsageError(f"{_FLAG} is not for --on slurm, where a batch job supervises the tasks")
+    if launching.engine is not None and engines()[launching.engine].submit:
+        raise click.UsageError(f"{_FLAG} is not for --on {launching.engine}, where a batch job supervises the tasks")
     if launching.plan is not None and not launching.plan.collect:
         raise click.UsageError(f'{_FLAG} needs files to collect: write for example "collect": ["outputs/**"]')
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(
-    needs=("kubernetes",),
+    uses=("kubernetes",),
     verbs={
         "render": Verb(
             "tflaunch.features.render.command:render",

@@ -10,9 +10,10 @@ import click
 from tflaunch.cli.arguments.removed import instead_of
 from tflaunch.cli.arguments.spec import read_file, set_option, spec_argument, warn
 from tflaunch.errors import SpecError
+from tflaunch.feature import features
 
 # The same as in `features.render.targets`, which is imported only on use.
-_ENGINES = ("slurm", "jobset", "compose")
+_ENGINES = ("slurm", *(["jobset"] if "kubernetes" in features() else []), "compose")
 
 
 class _Engine(click.Choice[str]):

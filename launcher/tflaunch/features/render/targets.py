@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
-from tflaunch.features.render import compose, jobset, limits, pods, sbatch_script
+from tflaunch.feature import features
+from tflaunch.features.render import compose, limits, sbatch_script
 from tflaunch.features.render.target_plan import FIRST_PORT, SERVER_PROGRAM, fixed
 from tflaunch.plan.model import Machine, Plan
 from tflaunch.plan.placement import with_gpus
@@ -33,6 +34,26 @@ class Engine(NamedTuple):
     first_port: int = FIRST_PORT
 
 
+def _jobset() -> dict[str, Engine]:
+    """Return the engine whose pods are those that a supervisor would make, if the feature that makes them is there."""
+    if "kubernetes" not in features():
+        return {}
+    from tflaunch.features.render import jobset, pods
+
+    rules = (
+        limits.tasks,
+        limits.image,
+        limits.term_alone,
+        limits.alike_texts,
+        limits.own_addresses,
+        limits.directories_of_the_image,
+        limits.alike_pods,
+        limits.gpus_of_roles,
+        pods.names,
+    )
+    return {"jobset": Engine(jobset.render, rules, pods.placed)}
+
+
 ENGINES: Mapping[str, Engine] = {
     "slurm": Engine(
         sbatch_script.render,
@@ -40,21 +61,7 @@ ENGINES: Mapping[str, Engine] = {
         sbatch_script.placed,
         first_port=sbatch_script.FIRST_PORT,
     ),
-    "jobset": Engine(
-        jobset.render,
-        (
-            limits.tasks,
-            limits.image,
-            limits.term_alone,
-            limits.alike_texts,
-            limits.own_addresses,
-            limits.directories_of_the_image,
-            limits.alike_pods,
-            limits.gpus_of_roles,
-            pods.names,
-        ),
-        pods.placed,
-    ),
+    **_jobset(),
     "compose": Engine(
         compose.render,
         (limits.tasks, limits.own_addresses, limits.names_of_services, limits.secrets_in_variables),
