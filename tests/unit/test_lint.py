@@ -201,13 +201,11 @@ def test_problems_in_fields_and_between_them_are_told_at_once(tmp_path: Path) ->
     assert prepare.check_spec("job.json", tmp_path, made(local(timeouts={"lease": 0}))) == []
 
 
-def test_an_image_is_refused_where_the_scheduler_could_start_containers() -> None:
-    """The tasks would lack what the image provides."""
+def test_an_image_is_not_used_outside_of_pods() -> None:
     spec = made({**SMALLEST, "container": {"image": "train:1"}})
-    for scheduler, severity in (("slurm", "error"), (None, "warning")):
-        (problem,) = lint.unused_image(spec, scheduler)
-        assert (problem.severity, problem.where) == (severity, "container.image")
-    assert lint.unused_image(made(SMALLEST), "slurm") == []
+    (problem,) = lint.unused_image(spec)
+    assert (problem.severity, problem.where) == ("warning", "container.image")
+    assert lint.unused_image(made(SMALLEST)) == []
 
 
 def test_errors_come_before_warnings_and_everything_has_a_remedy() -> None:

@@ -50,7 +50,7 @@ def plan_spec(
     from tflaunch.plan import lint
 
     spec, warnings = read_spec(file, settings, name, command)
-    warnings += lint.unused_image(spec, None)
+    warnings += lint.unused_image(spec)
     return make_plan(file.directory, spec, is_detached=is_detached).warned(warnings), warnings
 
 

@@ -19,7 +19,7 @@ from tflaunch.plan import placement
 _POOL = "hosts.discover"
 
 
-class _Pool(NamedTuple):
+class Pool(NamedTuple):
     """Hosts, one address per task; ``engine`` as in `placement.of_engine`, None for SSH."""
 
     slots: tuple[Address, ...]
@@ -27,34 +27,31 @@ class _Pool(NamedTuple):
     inherits: bool
 
 
-def with_hosts(source: str, spec: Spec, directory: Path, on: str | None = None) -> Spec:
+def with_hosts(source: str, spec: Spec, directory: Path) -> Spec:
     """Return the spec with the hosts that its engines have found in its ``cluster``.
 
     Args:
         source: the spec's name in messages.
         spec: a spec.
         directory: the directory of its file.
-        on: the engine whose hosts replace those that the spec names (see `placement.onto`).
 
     Raises:
         SpecError: hosts cannot be found.
     """
     problems = _conflicts(spec)
 
-    def found(where: str, place: str, put: Callable[[Spec, _Pool], Spec]) -> None:
+    def found(where: str, place: str, put: Callable[[Spec, Pool], Spec]) -> None:
         nonlocal spec
         try:
-            pool = _search(where, directory)
-            spec = _reached(put(spec, pool), pool)
+            pool = search(where, directory)
+            spec = reached(put(spec, pool), pool)
         except NotFoundError as error:
             problems.append(Problem("error", place, str(error), error.hint))
 
     for role, where in spec.discover.items():
         if role not in spec.cluster:
             found(where, f"discover.{role}", partial(_with_role, role))
-    if on is not None:
-        found(on, "", lambda to, pool: _onto(to, pool, on))
-    elif spec.pool is not None:
+    if spec.pool is not None:
         found(spec.pool, _POOL, _spread)
     if problems:
         raise SpecError(source, problems)
@@ -93,7 +90,7 @@ def _conflicts(spec: Spec) -> list[Problem]:
     ]
 
 
-def _spread(spec: Spec, pool: _Pool) -> Spec:
+def _spread(spec: Spec, pool: Pool) -> Spec:
     """Spread the tasks over the hosts found; if the spec wants a number of spare hosts, these are the last ones."""
     slots = [address.host for address in pool.slots]
     count = len(set(slots))
@@ -103,30 +100,18 @@ def _spread(spec: Spec, pool: _Pool) -> Spec:
     return placement.spread_with_spares(spec, slots)
 
 
-def _with_role(role: str, spec: Spec, pool: _Pool) -> Spec:
+def _with_role(role: str, spec: Spec, pool: Pool) -> Spec:
     return spec.model_copy(update={"cluster": {**spec.cluster, role: pool.slots}})
 
 
-def _onto(spec: Spec, pool: _Pool, on: str) -> Spec:
-    """Place the spec on an engine's hosts, unless it already names only those."""
-    if spec.spares:
-        message = f'"spares" are hosts that the spec names, and {on!r} gives out hosts for tasks only'
-        raise NotFoundError(message, "remove it")
-    nodes = list(dict.fromkeys(address.host for address in pool.slots))
-    named = placement.named_hosts(spec)
-    if len(named) > len(nodes):
-        message = f"the cluster is on {len(named)} hosts, and {on!r} has {len(nodes)}"
-        raise NotFoundError(message, "ask for more of them, or give numbers of tasks instead of hosts")
-    return spec if set(named) <= set(nodes) else placement.onto(spec, nodes)
-
-
-def _reached(spec: Spec, pool: _Pool) -> Spec:
+def reached(spec: Spec, pool: Pool) -> Spec:
+    """Return the spec with the hosts of a pool marked as reached by the engine that has found them."""
     if pool.engine is None:
         return spec
     return placement.of_engine(spec, (address.host for address in pool.slots), pool.engine, pool.inherits)
 
 
-def _search(where: str, directory: Path) -> _Pool:
+def search(where: str, directory: Path) -> Pool:
     """Return the hosts that an engine finds.
 
     Raises:
@@ -142,7 +127,7 @@ def _search(where: str, directory: Path) -> _Pool:
     if len(slots) > MAX_TASKS:
         raise NotFoundError(f"{where!r} names more than {MAX_TASKS} tasks", f"name at most {MAX_TASKS}")
     is_reached = engine.words(slots[0].host, handle) is not None
-    return _Pool(slots, f"{name}:{handle}" if is_reached else None, engine.inherits)
+    return Pool(slots, f"{name}:{handle}" if is_reached else None, engine.inherits)
 
 
 def _on_line(line: str, number: int) -> list[Address]:

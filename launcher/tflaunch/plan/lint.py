@@ -68,33 +68,9 @@ def matrix_warnings(spec: Spec) -> list[Problem]:
     ]
 
 
-def refused_spares(spec: Spec, scheduler: str) -> list[Problem]:
-    """Return the problem of a spec with spare hosts for a scheduler, which gives out hosts for tasks only."""
-    if not spec.spares:
+def unused_image(spec: Spec) -> list[Problem]:
+    """Return the problem of a spec with an image, because `up` starts tasks outside of images."""
+    if spec.container.image is None or spec.kubernetes is not None:
         return []
-    message = f"are hosts that the spec names, and `--on {scheduler}` runs on nodes that have tasks from the start"
-    return [Problem.error("spares", message, "remove it")]
-
-
-def unused_image(spec: Spec, scheduler: str | None) -> list[Problem]:
-    """Return the problem of a spec with an image, because `up` starts tasks outside of images.
-
-    With a scheduler it is an error instead of a warning: the tasks would lack what the image contains.
-
-    Args:
-        spec: the spec.
-        scheduler: the value of `--on`, None without it.
-    """
-    image = spec.container.image
-    if image is None or (scheduler is None and spec.kubernetes is not None):
-        return []
-    if scheduler is None:
-        message = "is not used: `up` starts tasks on the hosts themselves, not in an image"
-        return [
-            Problem.warning("container.image", message, "leave it out, or use `tflaunch render` where it is needed")
-        ]
-    message = f"tasks of `up --on {scheduler}` run on the nodes themselves, not in {image!r}"
-    hint = (
-        'start the container in "command", for example ["apptainer", "exec", IMAGE, …], and leave container.image out'
-    )
-    return [Problem.error("container.image", message, hint)]
+    message = "is not used: `up` starts tasks on the hosts themselves, not in an image"
+    return [Problem.warning("container.image", message, "leave it out, or use `tflaunch render` where it is needed")]

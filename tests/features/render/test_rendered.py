@@ -23,8 +23,8 @@ from tflaunch.clusterspec.problems import validate_data
 from tflaunch.clusterspec.schema import json_schema
 from tflaunch.errors import Problem
 from tflaunch.features.render import command as render
-from tflaunch.features.render import slurm, targets
-from tflaunch.plan import attempts, placement, planner
+from tflaunch.features.render import node_placement, slurm, targets
+from tflaunch.plan import attempts, planner
 from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit
@@ -412,8 +412,8 @@ def test_the_command_offers_every_engine_that_there_is() -> None:
 def options(**fields: Any) -> set[str]:
     """Return the options passed to sbatch."""
     read = made({"cluster": {"worker": 1}, "command": ["x"], **fields})
-    nodes = [f"n{number}" for number in range(placement.nodes_wanted(read))]
-    read = placement.onto(read, nodes)
+    nodes = [f"n{number}" for number in range(node_placement.nodes_wanted(read))]
+    read = node_placement.onto(read, nodes)
     plan = planner.make_plan(read, DIRECTORY, MACHINE)
     return set(slurm.as_options(slurm.wanted_of_job(plan, read, plan.processes())))
 

@@ -12,12 +12,12 @@ import pytest
 
 from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.clusterspec.model import Spec
-from tflaunch.features.render import slurm, targets
+from tflaunch.features.render import node_placement, slurm, targets
 from tflaunch.features.render.slurm import Ending, seconds_in, wanted_of_job
 from tflaunch.features.slurm import allocation, commands, job_parts, limits
 from tflaunch.features.slurm.commands import NoSlurmError, SlurmError, SlurmJob
 from tflaunch.features.slurm.queue_place import QueuePlace, find_place
-from tflaunch.plan import placement, planner
+from tflaunch.plan import planner
 from tflaunch.plan.placement import with_gpus
 
 pytestmark = pytest.mark.unit
@@ -59,14 +59,14 @@ WORKERS_ON_GPUS = {
 
 
 def spec(**fields: Any) -> Spec:
-    return placement.with_gpus(made({**TRAINING, **fields}))
+    return with_gpus(made({**TRAINING, **fields}))
 
 
 def options(of: Spec) -> list[set[str]]:
     """Return the options of each part, on nodes with the number of the part in their names."""
 
     def on_nodes(number: int, part: Spec) -> Spec:
-        return placement.onto(part, [f"part-{number}-{n}" for n in range(placement.nodes_wanted(part))])
+        return node_placement.onto(part, [f"part-{number}-{n}" for n in range(node_placement.nodes_wanted(part))])
 
     placed = job_parts.placed(of, on_nodes)
     plan = planner.make_plan(placed, DIRECTORY, MACHINE)
@@ -131,7 +131,7 @@ def found(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> dict[str, str]:
     """Return the messages about a spec, by their places."""
     monkeypatch.setattr(commands, "run_command", answer)
     spec = made({"cluster": {"worker": 1}, "command": ["x"], **fields})
-    spec = placement.onto(with_gpus(spec), [f"n{number}" for number in range(placement.nodes_wanted(spec))])
+    spec = node_placement.onto(with_gpus(spec), [f"n{number}" for number in range(node_placement.nodes_wanted(spec))])
     plan = planner.make_plan(spec, DIRECTORY, MACHINE)
     wanted = wanted_of_job(plan, spec, plan.processes())
     problems = limits.find_problems(wanted, spec, ["worker"], limits.find_ending())
@@ -189,7 +189,7 @@ def test_where_term_reaches_all_it_comes_before_the_time_limit(monkeypatch: pyte
     monkeypatch.setattr(commands, "run_command", answer)
     ending = limits.find_ending()
     assert ending == Ending(30.0, reaches_all=True)
-    spec = placement.onto(made({"cluster": {"worker": 1}, "command": ["x"]}), ["n1"])
+    spec = node_placement.onto(made({"cluster": {"worker": 1}, "command": ["x"]}), ["n1"])
     plan = planner.make_plan(spec, DIRECTORY, MACHINE)
 
     def signal_for(limit: str) -> str | None:

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from tflaunch.clusterspec.model import Spec
 from tflaunch.core import policy
 from tflaunch.errors import Problem
+from tflaunch.features.render import node_placement
 from tflaunch.features.render.slurm import as_options, cores, parts_of, wanted_of_job
 from tflaunch.features.render.target_plan import devices, program, without_devices
-from tflaunch.plan import placement
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.serialize import secret_in_shell
 
@@ -125,7 +125,7 @@ def one_part(spec: Spec) -> Iterator[Problem]:
 
 def placed(spec: Spec) -> Spec:
     """Return the spec on the first, second, … node of the allocation."""
-    return placement.onto(spec, [_NODE.format(number) for number in range(placement.nodes_wanted(spec))])
+    return node_placement.onto(spec, [_NODE.format(number) for number in range(node_placement.nodes_wanted(spec))])
 
 
 def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:

@@ -16,12 +16,12 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
-from tflaunch.features.render import slurm
+from tflaunch.features.render import node_placement, slurm
 from tflaunch.features.render.slurm import Ending
 from tflaunch.features.slurm import batch, commands, job_parts, limits
 from tflaunch.features.slurm.commands import BadOptionError, NoSlurmError, SlurmError
 from tflaunch.own_process import own_command
-from tflaunch.plan import lint, placeholders, placement
+from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
 from tflaunch.plan.placement import with_gpus
 from tflaunch.runtime.submitting import SpecOrder, Submitted
@@ -102,13 +102,26 @@ def _problems_there(plan: Plan, spec: Spec, ending: Ending) -> list[Problem]:
 def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan, list[Problem]]:
     """Return a spec on placeholder nodes, its plan and its warnings; raises as `check_spec`."""
     spec = slurm.with_gpus_of_nodes(with_gpus(_on_assumed_nodes(file, order)))
-    if problems := lint.unused_image(spec, ENGINE) + lint.refused_spares(spec, ENGINE):
+    if problems := _refused_fields(spec):
         raise SpecError(file.source, problems)
     try:
         warnings = prepare.check_spec(file.source, file.directory, spec)
     except SpecError as error:
         raise SpecError(error.source, _in_words_of_job(spec, error.problems)) from None
     return spec, prepare.make_plan(file.directory, spec), _in_words_of_job(spec, warnings)
+
+
+def _refused_fields(spec: Spec) -> list[Problem]:
+    """Return the problems of a spec that asks for hosts or containers which Slurm does not give."""
+    problems = []
+    if spec.container.image is not None:
+        message = f"tasks of `up --on slurm` run on the nodes themselves, not in {spec.container.image!r}"
+        hint = 'start the container in "command", for example ["apptainer", "exec", IMAGE, …], and leave it out here'
+        problems.append(Problem.error("container.image", message, hint))
+    if spec.spares:
+        message = "are hosts that the spec names, and `--on slurm` runs on nodes that have tasks from the start"
+        problems.append(Problem.error("spares", message, "remove it"))
+    return problems
 
 
 def _in_words_of_job(spec: Spec, problems: Sequence[Problem]) -> list[Problem]:
@@ -138,7 +151,7 @@ def _on_assumed_nodes(file: SpecFile, order: SpecOrder) -> Spec:
     numbers = itertools.count(1)
 
     def on_nodes(_: int, part: Spec) -> Spec:
-        return placement.onto(part, [f"node-{next(numbers)}" for _ in range(placement.nodes_wanted(part))])
+        return node_placement.onto(part, [f"node-{next(numbers)}" for _ in range(node_placement.nodes_wanted(part))])
 
     return job_parts.placed(spec, on_nodes)
 

@@ -16,10 +16,12 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import read_spec_file
 from tflaunch.core.job_state import Cause
 from tflaunch.discovery import prepare, resolve
-from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
-from tflaunch.features.render import slurm
+from tflaunch.discovery.base import NotFoundError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, Problem, SpecError, TflaunchError
+from tflaunch.features.render import node_placement, slurm
 from tflaunch.features.slurm import batch, commands, job_ends, job_parts, submission
 from tflaunch.features.slurm.commands import SlurmError
+from tflaunch.plan import placement
 from tflaunch.plan.model import Plan
 from tflaunch.plan.placement import with_gpus
 from tflaunch.runtime import daemon, launch
@@ -87,7 +89,11 @@ def _plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
     engine = submission.ENGINE
 
     def on_nodes(number: int, part: Spec) -> Spec:
-        return resolve.with_hosts(str(path), part, base, on=engine if is_whole else f"{engine}:{number}")
+        part = resolve.with_hosts(str(path), part.model_copy(update={"pool": None}), base)
+        try:
+            return _on_given_nodes(part, resolve.search(engine if is_whole else f"{engine}:{number}", base))
+        except NotFoundError as error:
+            raise SpecError(str(path), [Problem.error("", str(error), error.hint)]) from None
 
     spec = job_parts.placed(spec, on_nodes)
     spec = slurm.with_gpus_of_nodes(with_gpus(spec))
@@ -96,6 +102,17 @@ def _plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
     if not directory.function.exists():
         return plan
     return plan.with_function(directory.function, json.loads((directory.function / function.SEARCHED).read_text()))
+
+
+def _on_given_nodes(spec: Spec, pool: resolve.Pool) -> Spec:
+    """Return the spec on the nodes of a job, in place of the hosts that it names unless these are nodes of it."""
+    nodes = list(dict.fromkeys(address.host for address in pool.slots))
+    named = placement.named_hosts(spec)
+    if len(named) > len(nodes):
+        message = f"the cluster is on {len(named)} hosts, and the job has {len(nodes)}"
+        raise NotFoundError(message, "ask for more of them, or give numbers of tasks instead of hosts")
+    placed = spec if set(named) <= set(nodes) else node_placement.onto(spec, nodes)
+    return resolve.reached(placed, pool)
 
 
 def _restart_count() -> int:
