@@ -54,7 +54,7 @@ def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> 
 def test_what_goes_in_can_be_seen_before_it_is_packed(launch: Launch, run: str) -> None:
     listed = launch.run("report", "--logs", "--dry-run")
     assert listed.returncode == 0
-    assert re.search(r"^logs/worker-0\.log +\d+ B  2 secrets replaced$", listed.stdout, re.MULTILINE)
+    assert re.search(r"^logs/worker-0\.log +\d+B  2 secrets replaced$", listed.stdout, re.MULTILINE)
     shown = launch.run("report", "--logs", "--show")
     assert "==> logs/worker-0.log <==\nlogged in with *** at https://ann:***@hub\n" in shown.stdout
     assert "    logged in" in shown.stdout  # in the diagnosis

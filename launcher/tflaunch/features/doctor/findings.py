@@ -75,11 +75,9 @@ def findings(plan: Plan, hosts: Mapping[str, Host], secrets: Sequence[Problem] =
     there = [_without_board(plan, host) for host in reached]
     found = [_reach(host) for host in hosts.values() if host.reason is not None]
     for host in there:
-        found += [*_programs(host), *_packages(plan, host), *_names(host), *_ports(host), *_peers(plan, host)]
-        found += _fence(plan, host)
-        found += [*_clock(host), *_room(plan, host)]
+        found += [*_programs(host), *_packages(plan, host), *_connections(plan, host)]
+        found += [*_fence(plan, host), *_resources(plan, host)]
     found += [*_differing_programs(there), *_skew(there), *_proxies(plan), *_gpus(plan, there)]
-    found += [] if plan.checkpoints is not None else _checkpoints(there)
     found += [Finding("secrets", each.severity, each.where, each.message, each.hint) for each in secrets]
     found += _board(plan, reached)
     return sorted(dict.fromkeys(found), key=lambda finding: CHECKS.index(finding.check))
@@ -159,12 +157,8 @@ def _without_tf_keras(task: TaskPlan, where: str) -> Iterator[Finding]:
 
 def _skew(hosts: Iterable[Host]) -> Iterator[Finding]:
     """Report versions that differ between hosts."""
-    for package, check in (
-        ("python", "python"),
-        ("tensorflow", "tensorflow"),
-        ("keras", "keras"),
-        ("tf_keras", "keras"),
-    ):
+    checks = {"python": "python", "tensorflow": "tensorflow", "keras": "keras", "tf_keras": "keras"}
+    for package, check in checks.items():
         versions: dict[str, list[str]] = {}
         for host in hosts:
             for known in host.programs.values():
@@ -198,17 +192,11 @@ def _differing_programs(hosts: Iterable[Host]) -> Iterator[Finding]:
 # ---- the network
 
 
-def _names(host: Host) -> Iterator[Finding]:
+def _connections(plan: Plan, host: Host) -> Iterator[Finding]:
     for problem in preflight.name_problems(host.host, host.names):
         yield Finding("names", "error", host.host, problem, preflight.NAME_REMEDY)
-
-
-def _ports(host: Host) -> Iterator[Finding]:
     for task, reason in host.refused.items():
         yield Finding("ports", "error", f"{host.host} ({task})", reason, "end that process, or use another port")
-
-
-def _peers(plan: Plan, host: Host) -> Iterator[Finding]:
     for task, reason in host.unreached.items():
         message = f"cannot reach {task} at {plan.find(task).address}: {reason}"
         hint = "open the port between the hosts, or give hosts.X.address"
@@ -264,14 +252,11 @@ def _proxies(plan: Plan) -> Iterator[Finding]:
 # ---- the hosts themselves
 
 
-def _clock(host: Host) -> Iterator[Finding]:
+def _resources(plan: Plan, host: Host) -> Iterator[Finding]:
     if abs(host.offset) > _MOST_OFFSET:
         way = "ahead of" if host.offset > 0 else "behind"
         message = f"its clock is {duration_words(abs(host.offset))} {way} this machine's"
         yield Finding("clock", "warning", host.host, message, "let it follow NTP: times in logs and files mislead")
-
-
-def _room(plan: Plan, host: Host) -> Iterator[Finding]:
     for place, free in (host.facts.get("disk") or {}).items():
         if free < _LITTLE_DISK:
             yield Finding("disk", "warning", host.host, f"{free // 2**20} MiB are free at {place}", "make room there")
@@ -280,6 +265,10 @@ def _room(plan: Plan, host: Host) -> Iterator[Finding]:
     if available is not None and tasks and plan.strategy != "none" and available < _LITTLE_MEMORY * len(tasks):
         message = f"{available // 2**20} MiB of memory are available for {counted(len(tasks), 'task')}"
         yield Finding("memory", "warning", host.host, message, "run fewer tasks there, or end other programs")
+    for directory in host.unshared if plan.checkpoints is None else ():
+        message = f"{directory} is not the same directory there as on the first host"
+        hint = "put checkpoints on storage that all hosts share, or use `checkpoints`: a restart could not go on"
+        yield Finding("checkpoints", "warning", host.host, message, hint)
     soft = (host.facts.get("files") or [_FEW_FILES])[0]
     if 0 <= soft < _FEW_FILES:
         message = f"a task may open {soft} files only"
@@ -303,14 +292,6 @@ def _gpus(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
     if len(counts) > 1 and plan.strategy == "multi_worker_mirrored":
         told = "; ".join(f"{count} on {listed(on)}" for count, on in counts.items())
         yield Finding("gpus", "warning", "hosts", f"numbers of GPUs differ: {told}", "give gpus in roles")
-
-
-def _checkpoints(hosts: Iterable[Host]) -> Iterator[Finding]:
-    for host in hosts:
-        for directory in host.unshared:
-            message = f"{directory} is not the same directory there as on the first host"
-            hint = "put checkpoints on storage that all hosts share, or use `checkpoints`: a restart could not go on"
-            yield Finding("checkpoints", "warning", host.host, message, hint)
 
 
 def _board(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:

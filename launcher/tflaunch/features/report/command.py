@@ -72,17 +72,12 @@ def report(run: str | None, output: str | None, with_logs: bool, dry_run: bool, 
 
 def _list(entries: Sequence[Entry], is_result: bool = False) -> None:
     """List a report's entries, on stdout if the list is the requested result."""
+    from tflaunch.explain.figures import memory
+    from tflaunch.explain.wording import counted
+
     width = max(len(entry.name) for entry in entries)
     for entry in entries:
-        hidden = f"{entry.hidden} secret{'' if entry.hidden == 1 else 's'} replaced" if entry.hidden else ""
+        hidden = f"{counted(entry.hidden, 'secret')} replaced" if entry.hidden else ""
         remarks = ", ".join(filter(None, [hidden, entry.note]))
-        line = f"{entry.name:<{width}}  {_size(entry.size):>8}  {remarks}".rstrip()
+        line = f"{entry.name:<{width}}  {memory(entry.size):>6}  {remarks}".rstrip()
         click.echo(line, err=not is_result)
-
-
-def _size(size: int) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024 or unit == "MiB":
-            break
-        size = round(size / 1024)
-    return f"{size} {unit}"
