@@ -180,7 +180,8 @@ class Feature(NamedTuple):
         options: options of `up` by the names of their values: ``metrics_port`` for ``--metrics-port``.
         columns: where the function is that returns the values of columns of `ps` and of the page: given the run's
             directory and its `Status`, a mapping from task to title to number.
-        hints: where the `tflaunch.explain.hints.HintRule`s are about why tasks fail, tried in their order.
+        hints: where the function is that returns a sentence about why a task ended and what helps, or None: given its
+            last lines and `tflaunch.explain.hints.Facts`.
         problems: where the function is that finds what is wrong with a spec, or with the files that it names: given it
             and the directory of its relative paths, an iterable of `Problem`s.
         fields: fields of a spec that have an effect only with this feature.

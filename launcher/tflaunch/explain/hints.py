@@ -1,15 +1,14 @@
-"""Hints: match a task's last lines against known problems. Explains only."""
+"""Ask features why a task ended, and find out whether it blames a peer. Explains only."""
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tflaunch import feature_faults
 from tflaunch.core.restart_rules import is_error_of_peer
-from tflaunch.feature import features, load
+from tflaunch.feature import ask, features
 from tflaunch_worker import failures
 from tflaunch_worker.failures import Failure
 
@@ -68,75 +67,30 @@ class Facts(NamedTuple):
     finished: tuple[str, ...] = ()
 
 
-class HintRule(NamedTuple):
-    """A hint, the pattern that triggers it, and the condition under which it applies.
-
-    The pattern is searched in the task's last exceptions, or ``anywhere`` in its last lines. ``of_peer``: an exception
-    that the lines end with must be one that a peer or the network causes; TensorFlow names a peer in errors of the
-    program, too.
-    """
-
-    pattern: str
-    sentence: str
-    when: Callable[[Facts], bool] | None = None
-    anywhere: bool = False
-    of_peer: bool = False
-
-
-@functools.cache
-def _table() -> list[tuple[str, re.Pattern[str], HintRule]]:
-    """Return the rules of all features, each with the name of its feature and its compiled pattern."""
-    table: list[tuple[str, re.Pattern[str], HintRule]] = []
-    for name, feature in features().items():
-        if feature.hints:
-            with feature_faults.isolated(name):
-                table += [(name, re.compile(rule.pattern), rule) for rule in load(feature.hints)]
-    return table
-
-
 def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
-    """Return one sentence about why a task ended and what to do, None if no known problem matches."""
-    lines = failures.bounded(lines)
-    ended_by = failures.find_failure(lines)
-    log, error = "\n".join(lines), "\n".join(_last_words(lines, ended_by))
-    may_be_of_peer = _may_be_of_peer(ended_by)
-    python = facts.python or "its python"
-    known = {
-        "python": f"{python} on {facts.host}" if facts.host else python,
-        "host": facts.host or "X",
-        "proxies": " and ".join(facts.proxies),
-        "finished": " and ".join(facts.finished[:2]) + (" and others" if len(facts.finished) > 2 else ""),
-    }
-    for name, pattern, rule in _table():
-        if name in feature_faults.left_out():
-            continue
-        with feature_faults.isolated(name):
-            if (rule.when is None or rule.when(facts)) and (may_be_of_peer or not rule.of_peer):
-                found = pattern.search(log if rule.anywhere else error)
-                if found and not _names_itself(found.groupdict(), facts):
-                    return rule.sentence.format_map({**known, **found.groupdict()})
+    """Return a sentence about why a task ended and what to do, None if no feature knows one."""
+    for name, feature in features().items():
+        if feature.hints and name not in feature_faults.left_out() and (hint := ask(name, feature.hints, lines, facts)):
+            return str(hint)
     return None
-
-
-def _names_itself(groups: Mapping[str, str], facts: Facts) -> bool:
-    return "role" in groups and f"{groups['role']}:{groups['index']}" == facts.task
 
 
 def saw_peer_vanish(lines: Sequence[str]) -> bool:
     """Whether a task's last lines say that a peer vanished, which makes the task a victim."""
     lines = failures.bounded(lines)
     ended_by = failures.find_failure(lines)
-    said = VANISHED.search("\n".join(_last_words(lines, ended_by)))
+    said = VANISHED.search("\n".join(last_words(lines, ended_by)))
     if said is None or _OWN_CAUSE.search("\n".join(lines)) is not None:
         return False
-    return _may_be_of_peer(ended_by) or said[0].startswith(_ABORTED)
+    return may_be_of_peer(ended_by) or said[0].startswith(_ABORTED)
 
 
-def _may_be_of_peer(ended_by: Failure | None) -> bool:
+def may_be_of_peer(ended_by: Failure | None) -> bool:
+    """Whether a task ended by an exception that a peer or the network causes, or by none."""
     return ended_by is None or not ended_by.kind or is_error_of_peer(ended_by.kind)
 
 
-def _last_words(lines: list[str], ended_by: Failure | None) -> list[str]:
+def last_words(lines: list[str], ended_by: Failure | None) -> list[str]:
     """Return the last traceback with those chained to it, or else the last lines."""
     if ended_by is None or not ended_by.kind:
         return lines[-_LAST_WORDS:]

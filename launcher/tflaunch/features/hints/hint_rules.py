@@ -5,7 +5,26 @@ The patterns fit TensorFlow 2.21, tf_keras 2.21 and Keras 3.15; a test has real 
 
 from __future__ import annotations
 
-from tflaunch.explain.hints import CUT_OFF, ONE_GPU, VANISHED, Facts, HintRule
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tflaunch.explain.hints import CUT_OFF, ONE_GPU, VANISHED, Facts
+
+
+class HintRule(NamedTuple):
+    """A hint, the pattern that triggers it, and the condition under which it applies.
+
+    The pattern is searched in the task's last exceptions, or ``anywhere`` in its last lines. ``of_peer``: an exception
+    that the lines end with must be one that a peer or the network causes; TensorFlow names a peer in errors of the
+    program, too.
+    """
+
+    pattern: str
+    sentence: str
+    when: Callable[[Facts], bool] | None = None
+    anywhere: bool = False
+    of_peer: bool = False
+
 
 _PEER = r"/job:(?P<role>\w{1,20})/(?:replica:\d{1,5}/)?task:(?P<index>\d{1,5})"
 
