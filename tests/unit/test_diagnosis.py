@@ -334,7 +334,7 @@ def test_a_failure_names_the_host_unless_it_is_this_machine() -> None:
     here = MACHINE._replace(local_names=frozenset({"h1"}))
     plan = planned({"cluster": {"worker": ["h1:1", "h2:2"]}, "command": ["python", "train.py"]}, here)
     for host, name in [("h1", "worker:0"), ("h2", "worker:1 on h2")]:
-        culprit = Culprit(Cause.TASK, name.partition(" ")[0], 0, 1, None, "", host=host)
+        culprit = Culprit(Cause.TASK, name.partition(" ")[0], 0, host=host, code=1)
         assert causes.describe(culprit, plan) == f"{name} exited with code 1"
 
 

@@ -77,7 +77,7 @@ def on_joined(job: Job, event: HostJoined, now: float) -> Step:
     job = job._replace(join_by=policy.join_limit(job.plan, now)).with_host(event.host, **joined)
     too_few = gpu_shares.why_too_few(event.host, job.plan.on_host(event.host), event.gpus)
     if too_few and job.phase is Phase.JOINING and not job.has_started:
-        return fail(job, Culprit(Cause.PORTS, event.host, job.attempt, None, None, too_few), now, may_retry=False)
+        return fail(job, Culprit(Cause.PORTS, event.host, job.attempt, too_few), now, may_retry=False)
     state = job.hosts[event.host]
     if state.is_spare:
         return job, [SendFiles(event.host)] if CODE in state.awaits else []
@@ -158,7 +158,7 @@ def give_up(
 def _end_unconfirmed(job: Job, reasons: Mapping[str, str], now: float) -> Step:
     """End a job some of whose tasks may still run, so that none starts again."""
     host, reason = next(iter(reasons.items()))
-    culprit = Culprit(Cause.HOST, host, job.attempt, None, None, reason, now, host)
+    culprit = Culprit(Cause.HOST, host, job.attempt, reason, now, host)
     if job.phase is Phase.STOPPING:
         return job._replace(culprit=job.culprit or culprit), []
     return fail(job, culprit, now, may_retry=False)
@@ -219,7 +219,7 @@ def _blame(job: Job, host: HostState, reason: str, now: float, since: float) -> 
     """Make a host the culprit, lost ``since`` then, unless something failed before."""
     if host.is_spare:
         return job, []
-    culprit = Culprit(Cause.HOST, host.host, job.attempt, None, None, reason, now, host.host)
+    culprit = Culprit(Cause.HOST, host.host, job.attempt, reason, now, host.host)
     if job.phase is Phase.PREPARING or (job.phase is Phase.RUNNING and _takes_all_along(job, host.host)):
         return fail(job, culprit, now, may_retry=True)
     return _accuse_instead(job, culprit, since), []
@@ -240,7 +240,7 @@ def _save(job: Job, event: HostLeaving, now: float) -> Step:
     """Give the gang time to save with the tasks of a drained host, which were asked to save."""
     if not _takes_all_along(job, event.host):
         return job, []
-    culprit = Culprit(Cause.DRAIN, event.host, job.attempt, None, None, event.reason, now, event.host)
+    culprit = Culprit(Cause.DRAIN, event.host, job.attempt, event.reason, now, event.host)
     if job.phase is not Phase.RUNNING:
         return _accuse_instead(job, culprit, since=now), []
     job = job.with_deadlines(save_by=now + job.plan.timeouts.grace)
@@ -257,21 +257,20 @@ def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False, is_
     worker whose connection was never closed (measured with TensorFlow 2.21), so the whole gang restarts in that case.
     """
     state = job.hosts[host]
+    loss = Culprit(Cause.HOST, host, job.attempt, state.reason, now, host)
     waiting = [task for task in job.plan.on_host(host) if _is_missed(job, task)]
     actions: list[Action] = []
     if waiting and spares.ready(job):
         if not any(map(policy.in_gang, waiting)):  # the others know the address of a worker, which changes
             return _move_tasks(job, host, waiting, now)
         if is_silent or is_out_of_reach:  # otherwise only its agent has died, which soon runs again
-            culprit = Culprit(Cause.HOST, host, job.attempt, None, None, state.reason, now, host)
-            return fail(job, culprit, now, may_retry=True)
+            return fail(job, loss, now, may_retry=True)
     if job.plan.elastic is not None:
         for task in waiting:
             job = job.with_task(job.tasks[task.task], resume_at=now)
         is_stuck = is_silent and any(policy.in_gang(task) for task in waiting)
         if is_stuck or not all(elastic.can_lose(job, task) for task in waiting):
-            culprit = Culprit(Cause.HOST, host, job.attempt, None, None, state.reason, now, host)
-            return fail(job, culprit, now, may_retry=True)
+            return fail(job, loss, now, may_retry=True)
         soonest = now + job.plan.restart.backoff[0]
         return job.with_host(host, retry_at=max(state.retry_at or soonest, soonest)), []
     if waiting and is_out_of_reach and policy.waits_for_lost_hosts(job):
@@ -329,7 +328,7 @@ def replace_alone(job: Job, name: str, failure: Failure, now: float) -> Step:
     process = job.plan.find(name)
     if answer.wait is not None or elastic.can_lose(job, process):
         return job, []
-    culprit = Culprit(Cause.TASK, name, task.attempt, task.exit.code, task.exit.signal, "", now, process.host)
+    culprit = Culprit(Cause.TASK, name, task.attempt, "", now, process.host, task.exit.code, task.exit.signal)
     if task.exit.code is None and task.exit.signal is None:
         culprit = culprit._replace(cause=Cause.HOST, name=process.host, message=job.hosts[process.host].reason)
     return fail(job.with_restarts(no_retry_reason=answer.no_retry_reason), culprit, now, may_retry=False)

@@ -67,11 +67,11 @@ class Culprit(NamedTuple):
     cause: Cause
     name: str
     attempt: int
-    code: int | None
-    signal: int | None
-    message: str
+    message: str = ""
     time: float = 0.0
     host: str = ""
+    code: int | None = None
+    signal: int | None = None
     failure: str = ""
     explanation: str = ""
 

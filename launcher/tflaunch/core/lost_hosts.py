@@ -56,4 +56,4 @@ def culprit_of(job: Job, hosts: Sequence[HostState], now: float) -> Culprit:
     limit = f"timeouts.lost_host ({duration_words(job.plan.timeouts.lost_host)})"
     remedy = f"not reached again within {limit}; raise it, e.g. --set timeouts.lost_host=1h"
     message = "\n".join([*(f"{host.host}: {host.reason}" for host in hosts), remedy])
-    return Culprit(Cause.UNREACHABLE, ", ".join(host.host for host in hosts), job.attempt, None, None, message, now)
+    return Culprit(Cause.UNREACHABLE, ", ".join(host.host for host in hosts), job.attempt, message, now)

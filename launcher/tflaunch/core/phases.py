@@ -67,7 +67,7 @@ def _joining(job: Job, now: float) -> Step:
                 job = lost_hosts.try_later(job, host, now)
             return job._replace(phase=Phase.WAITING_FOR_HOSTS), []
         message = "\n".join(f"{host}: {job.hosts[host].reason}" for host in down)
-        culprit = Culprit(Cause.UNREACHABLE, ", ".join(down), job.attempt, None, None, message)
+        culprit = Culprit(Cause.UNREACHABLE, ", ".join(down), job.attempt, message)
         return fail(job, culprit, now, may_retry=job.has_started)
     return _prepare(job) if policy.are_hosts_settled(job) else (job, [])
 
@@ -250,11 +250,11 @@ def _running(job: Job, now: float) -> Step:
     if stalls_at is not None and now >= stalls_at:
         limit = duration_words(job.plan.timeouts.stall or 0)
         message = f"no output or progress for {limit} (timeouts.stall); the stacks of the tasks are in their logs"
-        return fail(job, Culprit(Cause.TIME, "stall", job.attempt, None, None, message), now, may_retry=True)
+        return fail(job, Culprit(Cause.TIME, "stall", job.attempt, message), now, may_retry=True)
     grows_at = elastic.grows_at(job)
     if grows_at is not None and now >= grows_at:
         back = ", ".join(elastic.returned_hosts(job))
-        culprit = Culprit(Cause.GROWTH, back, job.attempt, None, None, f"{back} is back")
+        culprit = Culprit(Cause.GROWTH, back, job.attempt, f"{back} is back")
         return fail(job, culprit, now, may_retry=True)
     job, actions = _start_due(job, [*policy.waiting(job), *job.plan.with_own_ports()], now)
     job, more = spares.warm_up(job)

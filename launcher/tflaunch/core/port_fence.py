@@ -64,7 +64,7 @@ def on_port_unfenced(job: Job, event: PortUnfenced, now: float) -> Step:
     if job.plan.network != FENCED_OR_FAIL or job.phase is not Phase.RUNNING:
         return job, []
     message = f"{flaw_of(event)}; {REMEDY}"
-    return fail(job, Culprit(Cause.PORTS, event.host, job.attempt, None, None, message), now, may_retry=False)
+    return fail(job, Culprit(Cause.PORTS, event.host, job.attempt, message), now, may_retry=False)
 
 
 def no_way_out_of(host: str, reason: str) -> str:

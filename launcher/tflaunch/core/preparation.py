@@ -161,4 +161,4 @@ def _refuse_host(job: Job, cause: Cause, host: str, problems: Sequence[str], now
 def _refuse(job: Job, cause: Cause, host: str, message: str, now: float) -> Step:
     if job.phase not in (Phase.PREPARING, Phase.RUNNING):
         return job, []  # already ending for another reason
-    return fail(job, Culprit(cause, host, job.attempt, None, None, message), now, may_retry=job.has_started)
+    return fail(job, Culprit(cause, host, job.attempt, message), now, may_retry=job.has_started)

@@ -157,8 +157,7 @@ def _on_not_started(job: Job, event: TaskNotStarted, now: float) -> Step:
     job = job.with_task(task, phase=TaskPhase.EXITED, exit=Exit(event.code), since=now)
     if job.phase is not Phase.RUNNING or elastic.can_lose(job, job.plan.find(task.task)):
         return job, []
-    about = (task.task, event.attempt, event.code, None, event.reason)
-    culprit = Culprit(Cause.NOT_STARTED, *about, host=event.host)
+    culprit = Culprit(Cause.NOT_STARTED, task.task, event.attempt, event.reason, host=event.host, code=event.code)
     return fail(job, culprit, now, may_retry=False)
 
 
@@ -205,8 +204,8 @@ def _on_exited(job: Job, event: TaskExited, now: float) -> Step:
 def culprit_of(event: TaskExited) -> Culprit:
     """Return the culprit that a task is by its exit."""
     cause, code = (Cause.BACKGROUND, 1) if event.went_to_background else (Cause.TASK, event.code)
-    outcome = (event.attempt, code, event.signal, event.evidence)
-    return Culprit(cause, event.task, *outcome, time=event.at, host=event.host, failure=event.failure)
+    culprit = Culprit(cause, event.task, event.attempt, event.evidence, event.at, event.host)
+    return culprit._replace(code=code, signal=event.signal, failure=event.failure)
 
 
 def _reconsider(job: Job, event: TaskExited) -> Job:
@@ -215,9 +214,10 @@ def _reconsider(job: Job, event: TaskExited) -> Job:
     if culprit is None or culprit.cause is not Cause.TASK:
         return job
     if event.suspended and restart_rules.may_have_lost_peer(culprit):
-        accused = Culprit(Cause.SUSPENDED, event.task, event.attempt, culprit.code, culprit.signal, event.suspended)
+        accused = Culprit(Cause.SUSPENDED, event.task, event.attempt, event.suspended, host=event.host)
         explanation = f"it did not answer its peers, and {culprit.name} failed"
-        return job._replace(culprit=accused._replace(host=event.host, explanation=explanation))
+        accused = accused._replace(code=culprit.code, signal=culprit.signal, explanation=explanation)
+        return job._replace(culprit=accused)
     if event.was_told or event.code == 0 or event.host == culprit.host or event.at >= culprit.time:
         return job
     earlier = culprit_of(event)
@@ -249,7 +249,7 @@ def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
     is_urgent = job.phase is Phase.STOPPING
     grace = 0.0 if is_urgent else job.plan.timeouts.grace
     if not job.exit_code:
-        culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, event.signal, event.why)
+        culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, event.why, signal=event.signal)
         job = job._replace(culprit=culprit, exit_code=128 + event.signal)
     return _end(job, grace, now, is_urgent)
 
@@ -261,7 +261,7 @@ def _on_stop_requested(job: Job, event: StopRequested, now: float) -> Step:
 def _stop_for_user(job: Job, where: str, grace: float, now: float) -> Step:
     """Stop the job as its user asks; less grace than before stops it sooner."""
     if job.exit_code is None:
-        culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, None, int(signal.SIGTERM), f"ended by {where}")
+        culprit = Culprit(Cause.SIGNAL, "tflaunch", job.attempt, f"ended by {where}", signal=int(signal.SIGTERM))
         job = job._replace(culprit=culprit, exit_code=restart_rules.exit_code(culprit, job.has_started))
     return _end(job, grace, now, is_urgent=grace == 0)
 
@@ -280,7 +280,7 @@ def _on_restart_requested(job: Job, event: RestartRequested, now: float) -> Step
     process = next((process for process in job.plan.processes() if process.task == event.task), None)
     if process is None or not policy.can_be_restarted_alone(job.plan, process):
         message = f"a restart of {event.task or 'all tasks'} was asked for"
-        culprit = Culprit(Cause.REQUEST, event.task or "tflaunch", job.attempt, None, None, message)
+        culprit = Culprit(Cause.REQUEST, event.task or "tflaunch", job.attempt, message)
         return fail(job, culprit, now, may_retry=True)
     job = job.with_task(job.tasks[event.task], resume_at=now)
     return stop(job, [process], job.plan.timeouts.grace, now)

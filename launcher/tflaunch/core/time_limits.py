@@ -86,7 +86,7 @@ def _on_time_of_job(job: Job, now: float) -> Step:
     if deadline is not None and now >= deadline and is_open:
         limit = duration_words(job.plan.timeouts.deadline or 0)
         message = f"stopped: not finished within timeouts.deadline ({limit}); raise it, e.g. --set timeouts.deadline=1h"
-        return fail(job, _limit("deadline", job, message), now, may_retry=False)
+        return fail(job, Culprit(Cause.TIME, "deadline", job.attempt, message), now, may_retry=False)
     if job.phase is Phase.SAVING and job.deadlines.save_by is not None and now >= job.deadlines.save_by:
         return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan), now)
     if job.phase is Phase.RUNNING:
@@ -103,21 +103,17 @@ def _on_time_running(job: Job, now: float) -> Step:
         waiting = ", ".join(policy.unopened(job))
         within = f"timeouts.start ({duration_words(job.plan.timeouts.start or 0)})"
         message = f"stopped: cluster not formed within {within}: {waiting} did not listen"
-        return fail(job, _limit("start", job, message), now, may_retry=False)
+        return fail(job, Culprit(Cause.TIME, "start", job.attempt, message), now, may_retry=False)
     if job.deadlines.finish_by is not None and now >= job.deadlines.finish_by and not is_debugged:
         late = ", ".join(name for name in job.success_tasks if not job.tasks[name].has_succeeded)
         after = f"{duration_words(job.plan.timeouts.finish or 0)} after the first task had finished"
         message = f"stopped: {late} still ran {after} (timeouts.finish)"
-        return fail(job, _limit("finish", job, message), now, may_retry=False)
+        return fail(job, Culprit(Cause.TIME, "finish", job.attempt, message), now, may_retry=False)
     if now >= _warn_at(job) and not job.formation.is_complete and not is_debugged:
         job = job.with_formation(was_warned=True, is_past_start=True)
     if job.deadlines.late_at is not None and now >= job.deadlines.late_at:
         job = job.with_deadlines(was_late=True)
     return job, []
-
-
-def _limit(name: str, job: Job, message: str) -> Culprit:
-    return Culprit(Cause.TIME, name, job.attempt, None, None, message)
 
 
 def _deadline_at(job: Job) -> float | None:

@@ -303,7 +303,7 @@ def test_a_module_missing_elsewhere_is_told_with_host_and_interpreter() -> None:
         "tensorflow is not installed for /opt/py/bin/python on h2: install it there, or set hosts.h2.python to a "
         "Python that has it; `sync` copies modules of your own"
     )
-    culprit = Culprit(Cause.TASK, "worker:1", 0, 1, None, "", host="h2")
+    culprit = Culprit(Cause.TASK, "worker:1", 0, host="h2", code=1)
     text = summary.summary(job._replace(culprit=culprit, exit_code=1), "/logs", lambda *_: log)
     assert "\ntraceback of worker:1 (/opt/py/bin/python on h2):\n" in text
 
