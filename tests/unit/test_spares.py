@@ -12,7 +12,7 @@ from tflaunch.core.actions import AbandonHost, ImportModules, LookUpNames, Probe
 from tflaunch.core.events import HostLeaving, HostLost, LinkLost, NamesResolved, PeersProbed
 from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Phase
-from tflaunch.explain import moves
+from tflaunch.explain import summary
 from tflaunch.plan import attempts, serialize
 from tflaunch.plan.model import Plan
 
@@ -55,7 +55,7 @@ def test_it_takes_the_place_of_a_lost_host_without_a_wait() -> None:
     assert started == [("a", 1), ("s", 1), ("c", 1)]
     order = [type(action) for action in job.seen if isinstance(action, AbandonHost | StartTask)]
     assert order == [AbandonHost, StartTask, StartTask, StartTask]  # its session is closed before the others start
-    assert moves.moved_tasks(job.job) == ["worker:1 moved from b to s"]
+    assert summary.moved_tasks(job.job) == ["worker:1 moved from b to s"]
 
 
 def test_the_lost_host_becomes_a_spare_one_and_takes_over_in_turn() -> None:

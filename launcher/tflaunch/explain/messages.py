@@ -34,10 +34,10 @@ from tflaunch.core.events import (
     TaskNotStarted,
     TaskStarted,
 )
-from tflaunch.core.host_state import CHECKPOINT, HostPhase
+from tflaunch.core.host_state import CHECKPOINT, HostPhase, HostState
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.task_state import HAS_RUN
-from tflaunch.explain import cluster_formation, end_messages, moves, summary
+from tflaunch.explain import cluster_formation, end_messages, summary
 from tflaunch.explain.wording import away_words, counted, growth_words, listed, place_of, process_of
 from tflaunch.plan import tensorboard
 from tflaunch.plan.gpu_shares import gpus_assigned, sharing_tasks
@@ -71,7 +71,7 @@ def messages_about(
     if (news := _NEWS.get(type(event))) is not None:
         lines += news(before, event, after)
     lines += _given_up(before, after)
-    lines += moves.news(before, after)
+    lines += _spare_news(before, after)
     if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
         lines += end_messages.task_news(before, event, after, logs.tail)
     if after.culprit is not None and after.culprit is not before.culprit:
@@ -296,6 +296,43 @@ def _given_up(before: Job, after: Job) -> list[str]:
     ours = [host for name, host in after.hosts.items() if not (host.is_spare or before.hosts[name].is_spare)]
     lost = [host for host in ours if before.hosts[host.host].phase in there and host.phase in lost_ones]
     return [f"host {host.host} was lost: {host.reason}; the job goes on without it" for host in lost]
+
+
+def _spare_news(before: Job, after: Job) -> list[str]:
+    """Return messages about spare hosts and moves in one step of the supervisor."""
+    if before.hosts is after.hosts or not after.original.spares:
+        return []
+    changed = [(before.hosts[name], host) for name, host in after.hosts.items() if host is not before.hosts[name]]
+    lines = [line for was, host in changed if (line := _news_of_spare(was, host))]
+    taken = [host for was, host in changed if was.is_spare and not host.is_spare]
+    lines += [_move_of(before, after, host) for host in taken]
+    return lines
+
+
+def _move_of(before: Job, after: Job, host: HostState) -> str:
+    lost = next(name for name, was in before.hosts.items() if was.stands_for == host.stands_for)
+    tasks = [process.task for process in after.process_plans() if process.host == host.host]
+    verb = "moves" if len(tasks) == 1 else "move"
+    why = "" if before.hosts[lost].phase is HostPhase.DOWN else f"host {lost} was lost: {after.hosts[lost].reason}; "
+    return f"{why}{listed(tasks)} {verb} from {lost} to {host.host}; {summary.spares_left(after)}"
+
+
+def _news_of_spare(was: HostState, host: HostState) -> str:
+    """Return a message about a spare host, "" for nothing new."""
+    if not host.is_spare:
+        return ""
+    name = host.host
+    if host.flaw and not was.flaw:
+        return f"warning: {name} is not used as a spare host: {host.flaw}"
+    if not was.is_spare or was.phase is host.phase:
+        return ""
+    if host.phase is HostPhase.CONNECTED and was.phase is HostPhase.JOINING and (was.reason or was.failures):
+        return f"{name} is a spare host now"
+    if host.phase is HostPhase.DOWN and was.phase is not HostPhase.JOINING:
+        return f"the spare host {name} was lost: {host.reason}; the job goes on"
+    if host.phase is HostPhase.DOWN and was.reason != host.reason:
+        return f"warning: the spare host {name} is not there: {host.reason}; it is tried again"
+    return ""
 
 
 _NEWS: Mapping[type[Event], Callable[[Job, Any, Job], list[str]]] = {

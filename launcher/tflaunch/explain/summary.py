@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from tflaunch.clusterspec.values import LOCALHOST
-from tflaunch.core import preflight, restart_rules
+from tflaunch.core import preflight, restart_rules, spares
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job
 from tflaunch.core.task_state import TaskState
-from tflaunch.explain import cluster_formation, moves
+from tflaunch.explain import cluster_formation
 from tflaunch.explain.causes import describe
 from tflaunch.explain.wording import counted, listed, process_of
 from tflaunch.plan import attempts
@@ -85,8 +85,8 @@ def _moves(job: Job) -> list[str]:
     """Return a line about the tasks on spare hosts, if there are any."""
     if not job.original.spares:
         return []
-    moved = moves.moved_tasks(job)
-    return [f"{'; '.join(moved)}; {moves.spares_left(job)}"] if moved else []
+    moved = moved_tasks(job)
+    return [f"{'; '.join(moved)}; {spares_left(job)}"] if moved else []
 
 
 def where_results_are(job: Job) -> list[str]:
@@ -103,6 +103,20 @@ def where_results_are(job: Job) -> list[str]:
     with_code = [host.host for host in job.original.hosts if job.hosts[host.host].code]
     in_copy = [each for host in with_code for each in moved.on_host(host) if each.workdir.startswith(CODE_DIRECTORY)]
     return [f"{_RELATIVE} on the hosts, beside the copied code; next: tflaunch fetch {job.run} PATH…"] * bool(in_copy)
+
+
+def moved_tasks(job: Job) -> list[str]:
+    """Return a sentence for each host in whose place another one is."""
+    tasks: dict[str, list[str]] = {}
+    for process in job.plan.processes():
+        tasks.setdefault(process.host, []).append(process.task)
+    return [f"{listed(tasks[host])} moved from {home} to {host}" for home, host in job.places.items() if host in tasks]
+
+
+def spares_left(job: Job) -> str:
+    """Return how many spare hosts can take the place of a lost one."""
+    left = spares.ready(job)
+    return f"{counted(len(left), 'spare host')} left" + (f" ({listed(left)})" if left else "")
 
 
 class FailedTask(NamedTuple):
