@@ -46,6 +46,11 @@ class Breakpoint(NamedTuple):
     line: Count
     function: Reason
 
+    def __str__(self) -> str:
+        """Return ``train.py, line 40, in step``; without a function at the top of a file."""
+        function = "" if self.function == "<module>" else f", in {self.function}"
+        return f"{self.file.rpartition('/')[2]}, line {self.line}{function}"
+
 
 class Stop(NamedTuple):
     """How a task was last stopped.

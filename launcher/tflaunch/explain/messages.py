@@ -38,7 +38,7 @@ from tflaunch.core.host_state import CHECKPOINT, HostPhase, HostState
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.task_state import HAS_RUN
 from tflaunch.explain import cluster_formation, end_messages, summary
-from tflaunch.explain.wording import away_words, counted, growth_words, listed, place_of, process_of
+from tflaunch.explain.wording import counted, growth_words, listed, process_of
 from tflaunch.plan import tensorboard
 from tflaunch.plan.gpu_shares import gpus_assigned, sharing_tasks
 from tflaunch.plan.model import FENCED_OR_FAIL
@@ -107,8 +107,7 @@ def _breakpoint_news(before: Job, event: BreakpointReached, after: Job) -> list[
     task = after.tasks.get(event.task)
     if task is None or task.attempt != event.attempt or task.breakpoint is None:
         return []
-    where = place_of(task.breakpoint)
-    return [f"{task.task} waits at a breakpoint in {where}: tflaunch debug {after.run} {task.task}"]
+    return [f"{task.task} waits at a breakpoint in {task.breakpoint}: tflaunch debug {after.run} {task.task}"]
 
 
 def _lingering_news(before: Job, event: TaskLingers, after: Job) -> list[str]:
@@ -176,6 +175,11 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
     if after.phase is not before.phase is Phase.RUNNING and after.exit_code == 0:
         lines += end_messages.quiet_disaster(policy.trained_alone(after, now), after.plan.trains_alone)
     return lines
+
+
+def away_words(job: Job) -> str:
+    """Return the lost hosts with the reasons: ``h1 (timed out); h2 (no route)``."""
+    return "; ".join(f"{host.host} ({host.reason})" for host in job.away())
 
 
 def _waiting_news(job: Job) -> list[str]:

@@ -18,7 +18,6 @@ from tflaunch.core.task_state import TaskPhase, TaskState
 from tflaunch.explain import causes, cluster_formation, summary
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
-from tflaunch.explain.wording import place_of
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import TaskPlan
 
@@ -156,7 +155,7 @@ def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
         listening=task.is_port_open if task.is_alive and policy.listens(job.plan, task.task) else None,
         waiting_since=_since_epoch(task.since, inputs) if is_overdue else None,
         moved_from=_moved_from(job, process.host),
-        breakpoint=place_of(task.breakpoint) if task.breakpoint is not None and state == "running" else None,
+        breakpoint=str(task.breakpoint) if task.breakpoint is not None and state == "running" else None,
         unended=None if task.unended is None else task.unended.reason,
         memory_growth=None if growth is None else round(growth.rate),
         memory_full_at=None if growth is None else _since_epoch(growth.full_at, inputs),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tflaunch.core.job_state import Job
-from tflaunch.core.task_state import Breakpoint
 from tflaunch_worker.readable import duration_words
 
 _MANY = 8
@@ -22,20 +20,9 @@ def listed(names: Sequence[str]) -> str:
     return shown if len(names) <= _MANY else f"{shown} and {len(names) - _MANY} more"
 
 
-def place_of(found: Breakpoint) -> str:
-    """Return ``train.py, line 40, in step``; without a function at the top of a file."""
-    function = "" if found.function == "<module>" else f", in {found.function}"
-    return f"{found.file.rpartition('/')[2]}, line {found.line}{function}"
-
-
 def process_of(task: str, host: str, pid: int | None) -> str:
     """Return ``worker:1 (pid 12 on h2)``; without the number if that is not known."""
     return f"{task} (pid {pid} on {host})" if pid else f"{task} (on {host})"
-
-
-def away_words(job: Job) -> str:
-    """Return the lost hosts with the reasons: ``h1 (timed out); h2 (no route)``."""
-    return "; ".join(f"{host.host} ({host.reason})" for host in job.away())
 
 
 def growth_words(task: str, rate: float, left: float) -> str:

@@ -20,7 +20,6 @@ from tflaunch.core.task_state import Breakpoint
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import read_status
 from tflaunch.explain.status import StatusInputs, status
-from tflaunch.explain.wording import place_of
 from tflaunch.features.debug import LINK_LOST
 from tflaunch.features.debug.debugger_relay import Debugging
 from tflaunch.tui import layout
@@ -103,7 +102,7 @@ def test_users_hear_where_a_task_waits_and_how_to_get_there() -> None:
     assert "breakpoint" not in layout.table(status(history.job, StatusInputs(0.0, "logs", True, 1.0)), now=2.0)
     (stops,) = told(history, LEFT._replace(is_quit=True))
     assert stops.startswith("ending worker:0, worker:1, as the debugger of worker:1 asks")
-    assert place_of(Breakpoint("<string>", 3, "<module>")) == "<string>, line 3"
+    assert str(Breakpoint("<string>", 3, "<module>")) == "<string>, line 3"
 
 
 def test_tasks_and_agents_agree() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 from tflaunch.client.control_client import ControlClient
 from tflaunch.core.task_state import Breakpoint
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.explain.wording import place_of
 from tflaunch_worker import fields
 from tflaunch_worker.features.debug.breakpoints import LONGEST_LINE
 
@@ -80,7 +79,7 @@ class DebuggerClient:
             case "debugger_attached":
                 self.task = str(message.get("task"))
                 file, function = fields.text(message, "file"), fields.text(message, "function")
-                where = place_of(Breakpoint(file, fields.integer(message, "line"), function))
+                where = Breakpoint(file, fields.integer(message, "line"), function)
                 keys = "c continues it, q ends the run, Ctrl-C leaves it waiting"
                 self._say(f"{self.task} waits in {where}; {keys}")
             case "debugger_output":

@@ -19,7 +19,8 @@ from tflaunch import private_files
 from tflaunch.core import policy, replay
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Job, Phase
-from tflaunch.explain import causes, summary, wording
+from tflaunch.explain import causes, summary
+from tflaunch.explain.messages import away_words
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.log_writer import tail
 from tflaunch_worker.readable import duration_words, exit_words
@@ -58,7 +59,7 @@ def occurrences(before: Job, after: Job, known: Annotations = NOTHING) -> Iterat
     if culprit is not before.culprit and culprit is not None and (culprit.cause, culprit.name) == (Cause.TIME, "stall"):
         yield Occurrence("stalled", f"stalled-{after.attempt}", causes.describe(culprit, after.plan))
     if after.phase is Phase.WAITING_FOR_HOSTS is not before.phase:
-        yield Occurrence("waiting", f"waiting-{after.attempt}", f"waiting for {wording.away_words(after)}")
+        yield Occurrence("waiting", f"waiting-{after.attempt}", f"waiting for {away_words(after)}")
     if after.attempt != before.attempt:
         why = "" if before.culprit is None else f": {causes.describe(before.culprit, before.plan)}"
         yield Occurrence("restarted", f"restarted-{after.attempt}", f"{summary.restart_name(after)}{why}")
