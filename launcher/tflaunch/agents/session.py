@@ -135,7 +135,7 @@ class Session:
                 self._state = LinkState.RECONNECTING
             case events.HostUnreachable() | events.HostLost():
                 self._state = LinkState.CLOSED
-            case _ if event_records.is_from_agent(event) and self._state.has_joined:
+            case _ if isinstance(event, events.AgentEvent) and self._state.has_joined:
                 self._event_cursor.recall()
 
     def resume(self) -> None:

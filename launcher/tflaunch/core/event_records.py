@@ -19,11 +19,6 @@ from tflaunch.core.events import AgentEvent, Event
 from tflaunch.records import read_record
 
 
-def is_from_agent(event: Event) -> bool:
-    """Whether an agent sent this event, with a number."""
-    return isinstance(event, AgentEvent)
-
-
 def kind_of(event: type[Any]) -> str:
     """Return the name of a class of events or actions, as used on the wire and in the journal."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
