@@ -129,7 +129,7 @@ class Annotations(NamedTuple):
         return sentence if attempt == job.attempt else ""
 
     def explained(self, job: Job) -> Job:
-        """Return a job for people: a host that is to blame was emptied or lost for the reason that is known by now."""
+        """Return a job for people: why a host ended that is to blame."""
         culprit = job.culprit
         if culprit is None or culprit.cause not in (Cause.HOST, Cause.DRAIN):
             return job

@@ -65,7 +65,7 @@ def _trains(job: Job, host: str) -> bool:
 
 
 def grows_at(job: Job) -> float | None:
-    """Return when to restart the gang with returned hosts: ``elastic.retry`` after the attempt began.
+    """Return when to restart the gang with returned hosts, None for never.
 
     None if the plan is not elastic or no host has returned.
     """
@@ -76,7 +76,7 @@ def grows_at(job: Job) -> float | None:
 
 
 def rest_after(plan: Plan, failures: int, was_reached: bool) -> float:
-    """Return the seconds to wait before retrying a host that was lost or could not be reached.
+    """Return the seconds to wait before a lost host is tried again.
 
     The first loss may be an accident, so the host is retried at once. After repeated losses the wait doubles each
     time: every return costs the others the work since their last checkpoint.

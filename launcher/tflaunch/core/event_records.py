@@ -1,4 +1,4 @@
-"""Read events from messages of agents and from records of the journal, and check their fields.
+"""Read events from messages of agents and records, and check their fields.
 
 The kind of a message or record is the name of the event's class in snake case. A message of an agent has the event's
 fields except for ``host``.
@@ -20,7 +20,7 @@ from tflaunch.records import read_record
 
 
 def kind_of(event: type[Any]) -> str:
-    """Return the name of a class of events or actions, as used on the wire and in the journal."""
+    """Return the name of a class of events or actions on the wire."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", event.__name__).lower()
 
 

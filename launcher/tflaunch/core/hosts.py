@@ -226,7 +226,7 @@ def _blame(job: Job, host: HostState, reason: str, now: float, since: float) -> 
 
 
 def _accuse_instead(job: Job, culprit: Culprit, since: float) -> Job:
-    """Move the blame to the host ``culprit`` from a task elsewhere that failed because of its loss."""
+    """Move the blame from a task to the host whose loss made it fail."""
     accused = job.culprit
     if job.phase is not Phase.STOPPING or accused is None or accused.cause is not Cause.TASK:
         return job
@@ -237,7 +237,7 @@ def _accuse_instead(job: Job, culprit: Culprit, since: float) -> Job:
 
 
 def _save(job: Job, event: HostLeaving, now: float) -> Step:
-    """Give the gang time to save with the tasks of a drained host, which were asked to save."""
+    """Give the gang time to save with the tasks of a drained host."""
     if not _takes_all_along(job, event.host):
         return job, []
     culprit = Culprit(Cause.DRAIN, event.host, job.attempt, event.reason, now, event.host)
@@ -251,7 +251,7 @@ def _save(job: Job, event: HostLeaving, now: float) -> Step:
 
 
 def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False, is_out_of_reach: bool = False) -> Step:
-    """Schedule the tasks of a lost host to restart alone, and retry the host when the first is due.
+    """Schedule the tasks of a lost host to restart alone, and retry the host.
 
     A spare host takes its place. Otherwise an elastic job continues without them. But a chief waits without limit for a
     worker whose connection was never closed (measured with TensorFlow 2.21), so the whole gang restarts in that case.
@@ -299,7 +299,7 @@ def _loss(job: Job, host: HostState) -> Failure:
 
 
 def _move_tasks(job: Job, host: str, waiting: list[TaskPlan], now: float) -> Step:
-    """Restart tasks alone on a spare host, without a wait, as far as their budgets allow."""
+    """Restart tasks alone on a spare host, as far as their budgets allow."""
     for task in waiting:
         job, actions = replace_alone(job, task.task, _loss(job, job.hosts[host]), now)
         if job.phase is not Phase.RUNNING:
@@ -320,7 +320,7 @@ def _is_missed(job: Job, task: TaskPlan) -> bool:
 
 
 def replace_alone(job: Job, name: str, failure: Failure, now: float) -> Step:
-    """Restart a task alone if its own budget allows; else continue without it, or fail."""
+    """Restart a task alone if its budget allows; else go on without it, or fail."""
     task = job.tasks[name]
     answer = restart_budget.decide_restart(task.budget, job.plan.restart, failure, now, f"{job.run} {name}")
     resume_at = None if answer.wait is None else now + answer.wait

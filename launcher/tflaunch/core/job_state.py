@@ -215,7 +215,7 @@ class Job(NamedTuple):
         return {host.stands_for: name for name, host in self.hosts.items() if host.stands_for not in ("", name)}
 
     def process(self, task: str) -> TaskPlan:
-        """Return the plan of a task: that of the current attempt, or how it would start in the next.
+        """Return the plan of a task, in the current attempt or else in the next.
 
         Raises:
             KeyError: there is no such task.

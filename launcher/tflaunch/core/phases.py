@@ -183,7 +183,7 @@ def _hold_ports(job: Job, tasks: Iterable[TaskPlan]) -> list[Action]:
 
 
 def welcome(job: Job, host: str) -> Step:
-    """Prepare a host that returned while the job runs for those of its tasks that restart alone."""
+    """Prepare a host that returned for those of its tasks that restart alone."""
     actions: list[Action] = [SendFiles(host)] if policy.lacks_code(job, host) else []
     there = [task for task in job.plan.on_host(host) if task.role != SIDECAR]
     actions += _hold_ports(job, [task for task in there if _is_to_prepare(job, task)])
@@ -222,7 +222,7 @@ def _preparing(job: Job, now: float) -> Step:
 
 
 def _are_ports_held(job: Job) -> bool:
-    """Whether a port is held for every task that will start, on hosts that are not down."""
+    """Whether a port is held for every task that will start."""
     if not has_cluster(job.plan.strategy):
         return True
     if not job.hosts.count(HostPhase.DOWN) and len(job.ports) < len(job.plan.tasks):
@@ -358,7 +358,7 @@ def _stopping(job: Job, now: float) -> Step:
 
 
 def _judge(job: Job, now: float) -> Job:
-    """Decide whether another attempt follows; all tasks have ended, so the culprit is final."""
+    """Decide whether another attempt follows, once all tasks have ended."""
     culprit = job.culprit
     assert culprit is not None
     if culprit.cause in (Cause.GROWTH, Cause.REQUEST) and not job.unended():

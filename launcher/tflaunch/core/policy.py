@@ -1,4 +1,4 @@
-"""Rules: when a job is done, which tasks restart together, and how long is waited for what.
+"""Rules: when a job is done, what restarts together, and how long to wait.
 
 They follow from how TensorFlow works. A MultiWorkerMirrored task can never rejoin its cluster, so the
 gang restarts together. Worker and ps of a parameter_server job never exit, so the chief's exit ends
@@ -75,12 +75,12 @@ def success_tasks(plan: Plan) -> tuple[str, ...]:
 
 
 def forms_cluster(plan: Plan) -> bool:
-    """Whether the tasks wait for each other at the start, so that there is a cluster that can form."""
+    """Whether the tasks wait for each other at the start."""
     return plan.strategy in ("multi_worker_mirrored", "parameter_server")
 
 
 def unopened(job: Job) -> list[str]:
-    """Return the tasks that do not listen on their ports yet, so that the others wait for them."""
+    """Return the tasks that do not listen yet, for which the others wait."""
     if not forms_cluster(job.plan):
         return []
     inside = members(job.plan.strategy)
@@ -94,7 +94,7 @@ def waited_for(job: Job) -> list[str]:
 
 
 def all_started_at(job: Job) -> float:
-    """Return when the last task of the current attempt started, or the attempt began if none has."""
+    """Return when the last task of the attempt started, or the attempt began."""
     return max(job.attempt_started_at, job.formation.started_at)
 
 
@@ -208,7 +208,7 @@ def can_be_restarted_alone(plan: Plan, task: TaskPlan) -> bool:
 
 
 def is_ready(job: Job, task: TaskPlan) -> bool:
-    """Whether a task can start alone: its host is connected, has the user's code and holds the port."""
+    """Whether a task can start alone: its host has the code and holds the port."""
     needs_port = task.address is not None and (has_cluster(job.plan.strategy) or task.own_port is not None)
     has_port = not needs_port or task.task in job.ports
     return job.hosts[task.host].phase is HostPhase.CONNECTED and not lacks_code(job, task.host) and has_port
@@ -229,7 +229,7 @@ def gang_started(job: Job) -> bool:
 
 
 def gang_runs(job: Job) -> bool:
-    """Whether every task of the gang runs, and listens if others wait for it, or has succeeded."""
+    """Whether every task of the gang runs and listens, or has succeeded."""
     return job.phase is Phase.RUNNING and all(
         _is_at_work(job, job.tasks[task.task]) for task in job.plan.tasks if in_gang(task)
     )
@@ -241,12 +241,12 @@ def _is_at_work(job: Job, task: TaskState) -> bool:
 
 
 def are_hosts_settled(job: Job) -> bool:
-    """Whether no host is leaving or disconnected; such a host will soon be either connected or down."""
+    """Whether no host will soon be either connected or down."""
     return not job.hosts.count(HostPhase.DISCONNECTED, HostPhase.LEAVING)
 
 
 def is_saving(job: Job) -> bool:
-    """Whether a task is alive that may have something to save; TensorFlow's servers have nothing."""
+    """Whether a task is alive that may have something to save."""
     return _living(job, [role for role in _GANG if _role_ends(job.plan, role)]) > 0
 
 
@@ -256,13 +256,13 @@ def is_ending(job: Job) -> bool:
 
 
 def is_stalled(job: Job) -> bool:
-    """Whether every living task of the gang has been silent for longer than ``timeouts.stall``."""
+    """Whether every living task of the gang has been silent for too long."""
     living = _living(job, _GANG)
     return living > 0 and living == job.tasks.count(*((STALLED, role) for role in _GANG))
 
 
 def ends_by_itself(plan: Plan, task: TaskPlan) -> bool:
-    """Whether the task's program exits by itself; TensorFlow's servers and sidecars do not."""
+    """Whether the task's program exits by itself, unlike servers and sidecars."""
     return _role_ends(plan, task.role)
 
 
@@ -282,13 +282,13 @@ def survivor_grace(plan: Plan) -> float:
 
 
 def join_limit(plan: Plan, now: float) -> float:
-    """Return the time by which the next agent must have answered, if the last one did at ``now``."""
+    """Return the time by which the next agent must have answered."""
     pending = 0.0 if plan.made_hosts is None else plan.made_hosts.limit
     return now + pending + plan.timeouts.connect + _JOIN_SLACK
 
 
 def fence(plan: Plan) -> float:
-    """Return the seconds after which the tasks of a disconnected host are certainly dead.
+    """Return the seconds after which tasks of a disconnected host are dead.
 
     Its agent stops them by itself: with TERM when the lease expires, and with KILL after the grace.
     """
@@ -333,7 +333,7 @@ def trainers(plan: Plan) -> list[TaskPlan]:
 
 
 def stop_grace(plan: Plan, culprit: Culprit) -> float:
-    """Return the seconds between TERM and KILL for the tasks that are stopped because of ``culprit``."""
+    """Return the seconds between TERM and KILL, given the culprit."""
     if has_hung(culprit):
         return _STACKS_GRACE
     if culprit.cause in (Cause.TASK, Cause.NOT_STARTED, Cause.BACKGROUND, Cause.HOST):

@@ -25,7 +25,7 @@ def is_fenced(plan: Plan) -> bool:
 
 
 def admitted(job: Job) -> list[str]:
-    """Return the addresses of the cluster, sorted, without those of hosts that do not know their own."""
+    """Return the addresses of the cluster that its hosts know, sorted."""
     present = [host for host in job.hosts.values() if host.phase not in (HostPhase.DOWN, HostPhase.JOINING)]
     return sorted({address for host in present for address in host.addresses.split()}.union(job.port_fence.seen))
 

@@ -1,4 +1,4 @@
-"""Preflight: which peers each host probes, and what their names must resolve to. Pure."""
+"""Preflight: which peers each host probes and looks up. Pure."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def names_of(plan: Plan) -> set[str]:
 
 
 def _inside(plan: Plan) -> dict[str, dict[str, tuple[str, int]]]:
-    """Return host to its tasks in the cluster to which others connect, each with host and port."""
+    """Return each host's tasks in the cluster, with host and port."""
     inside: dict[str, dict[str, tuple[str, int]]] = {}
     roles = members(plan.strategy)
     for task in plan.tasks:
@@ -102,7 +102,7 @@ NAME_REMEDY = 'use addresses in cluster, set "hosts": {"X": {"address": "10.0.0.
 
 
 def name_problems(host: str, found: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each name that on ``host`` does not resolve, or resolves to loopback."""
+    """Return a sentence for each name that does not resolve, or to loopback."""
     problems = []
     for name, addresses in found.items():
         loopback = [address for address in addresses.split() if is_loopback(address)]

@@ -123,7 +123,7 @@ def _own_ports_in(job: Job, answered: Container[str]) -> list[str]:
 
 
 def on_peers_probed(job: Job, event: PeersProbed, now: float) -> Step:
-    """Collect what a host could not reach; fail the job once all have answered if there is anything."""
+    """Collect what hosts could not reach, and fail the job for it at the end."""
     job = _has_answered(job, event.host, PEERS)
     if job.hosts[event.host].is_spare:
         return _refuse_host(job, Cause.PEERS, event.host, _unreached(job, event), now)

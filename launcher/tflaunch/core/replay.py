@@ -1,4 +1,4 @@
-"""Rebuild a job from its journal: the same events through the same `step` give the same job.
+"""Rebuild a job from its journal: the same events give the same job.
 
 Pure: records are what `journal.read_journal` returns.
 """
@@ -55,7 +55,7 @@ def recorded_plan(record: dict[str, Any]) -> Plan:
 
 
 def transitions(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Transition]:
-    """Yield the steps that replay the records after the first, and the annotations between them.
+    """Yield the steps that replay the records, and the annotations between them.
 
     Raises:
         DamagedRecordError: a record does not fit those before it.

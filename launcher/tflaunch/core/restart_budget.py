@@ -1,4 +1,4 @@
-"""Restart budgets: how often and after what wait to restart, and when a restart is pointless.
+"""Restart budgets: how often and after what wait to restart.
 
 A restart after new progress is free, because the training advances. Repeated equal failures without new progress are
 the program's own, and no restart fixes them. Every other restart is charged to a budget within a window.
@@ -117,7 +117,7 @@ def decide_restart(budget: Budget, restart: RestartPlan, failure: Failure, now: 
 
 
 def _count_alike(budget: Budget, failure: Failure, has_advanced: bool) -> Budget:
-    """Count consecutive failures of one kind; the loss of a host in between does not reset the count."""
+    """Count consecutive failures of one kind, across losses of hosts."""
     if failure.is_free or not failure.kind:
         return budget._replace(alike=0) if has_advanced else budget
     is_same = failure.kind == budget.last and not has_advanced
@@ -125,7 +125,7 @@ def _count_alike(budget: Budget, failure: Failure, has_advanced: bool) -> Budget
 
 
 def _wait(restart: RestartPlan, recent: int, salt: str) -> float:
-    """Return the exponential backoff less jitter; deterministic, so that a replay gives the same."""
+    """Return the backoff less jitter, which a replay gives again."""
     first, longest = restart.backoff
     share = zlib.crc32(salt.encode("utf-8")) / 2**32
     return doubled_delay(first, recent, longest) * (1 - _JITTER * share)

@@ -111,7 +111,7 @@ def is_raised(failure: str) -> bool:
 
 
 def failure_of_all(job: Job) -> str:
-    """Return the exception that all tasks of a failed attempt raised at the same line; "" if none."""
+    """Return the exception that all tasks raised at the same line; "" if none."""
     failures = {job.tasks[task.task].exit.failure for task in trainers(job.plan)}
     if len(failures) != 1 or len(trainers(job.plan)) < 2:
         return ""

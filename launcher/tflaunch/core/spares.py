@@ -1,4 +1,4 @@
-"""Spare hosts: which can take the place of a lost host, and what changes when one does. Pure.
+"""Spare hosts: which can take the place of a lost host. Pure.
 
 A host moves as a whole: all its processes start again on the spare host, and the lost host becomes a spare one. Tasks
 are moved only when they are certainly dead, that is, when their host is down.
@@ -35,7 +35,7 @@ def replace_lost(job: Job, now: float) -> Job:
 
 
 def move_now(job: Job, host: str, spare: str, now: float) -> Job:
-    """Put a spare host in the place of a lost one in the current attempt, whose other tasks go on."""
+    """Put a spare host in the place of a lost one, while other tasks go on."""
     job = _swap(job, host, spare, now)
     rebuilt = attempts.without(attempts.moved(job.original, job.places), job.excluded_hosts)
     tasks = tuple(rebuilt.find(task.task) if task.host == host else task for task in job.plan.tasks)

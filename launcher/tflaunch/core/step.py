@@ -226,7 +226,7 @@ def _reconsider(job: Job, event: TaskExited) -> Job:
 
 
 def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
-    """Start the limits for the tasks still training when the first training task succeeds."""
+    """Start the limits for tasks that train when the first one succeeds."""
     limit, process = job.plan.timeouts.finish, job.plan.find(task.task)
     if not policy.in_gang(process) or not policy.ends_by_itself(job.plan, process):
         return job
@@ -267,7 +267,7 @@ def _stop_for_user(job: Job, where: str, grace: float, now: float) -> Step:
 
 
 def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
-    """Stop all tasks. Agents that cannot be reached stop theirs when the lease expires."""
+    """Stop all tasks; agents that are not reached do so when the lease expires."""
     disconnected = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.DISCONNECTED) if is_urgent}
     job = job.with_deadlines(resume_at=None)._replace(phase=Phase.STOPPING)
     job, actions = hosts.give_up(job, disconnected, now, is_unconfirmed=True)

@@ -33,7 +33,7 @@ class StateTable(Mapping[str, State]):
         self._put(states)
 
     def count(self, *tags: Hashable) -> int:
-        """Return the number of states with these tags; a state with several of them counts several times."""
+        """Return how often states have these tags, several tags counted several times."""
         return sum(self._counts.get(tag, 0) for tag in tags)
 
     def replaced(self, states: Mapping[str, State]) -> StateTable[State]:

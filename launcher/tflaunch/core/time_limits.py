@@ -14,7 +14,7 @@ from tflaunch_worker.readable import duration_words
 
 
 def next_deadline(job: Job) -> float | None:
-    """Return when `step` needs a `TimePassed` if no other event comes first; None for never."""
+    """Return when `step` needs a `TimePassed`; None for never."""
     times = [job.first_fence_at(), job.deadlines.confirm_by]
     if job.exit_code is None and job.phase is not Phase.STOPPING:
         times.append(_deadline_at(job))
@@ -51,7 +51,7 @@ def _deadlines_while_running(job: Job) -> list[float | None]:
 
 
 def on_time(job: Job, event: TimePassed, now: float) -> Step:
-    """Return the job after time has passed: what is over ends, what is late is reported."""
+    """Return the job after time has passed."""
     fenced = job.hosts.values() if job.hosts.count(TIMED) else ()
     over = [host for host in fenced if host.fence_at is not None and now >= host.fence_at]
     within = f"for {duration_words(policy.fence(job.plan))}"

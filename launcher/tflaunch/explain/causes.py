@@ -11,7 +11,7 @@ from tflaunch_worker.readable import exit_words, signal_name
 
 
 def describe(culprit: Culprit, plan: Plan) -> str:
-    """Return a sentence about the first cause; the host of a task is named unless it is this machine."""
+    """Return a sentence about the first cause, with the host of a task."""
     match culprit.cause:
         case Cause.TASK:
             evidence = f": {culprit.message}" if culprit.message else ""

@@ -1,4 +1,4 @@
-"""A cluster that does not form: which tasks do not listen, since when, and the likely remedy."""
+"""A cluster that does not form: which tasks do not listen, and why."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def forming(job: Job, known: Annotations = NOTHING) -> Forming | None:
 
 
 def sentence(found: Forming, now: float) -> str:
-    """Return a sentence about the missing tasks and how long the others have waited at ``now``."""
+    """Return a sentence about the missing tasks, and for how long others wait."""
     return f"cluster not formed: waiting {duration_words(now - found.since)} for {listed(found.missing)} to listen"
 
 
@@ -82,13 +82,13 @@ def servers_among(plan: Plan, names: Collection[str]) -> list[str]:
 
 
 def servers_ended(job: Job) -> list[str]:
-    """Return a sentence about the servers that have ended by themselves with code 0; [] without any."""
+    """Return a sentence about servers that have ended by themselves with 0."""
     ended = [task.task for task in job.tasks.values() if task.has_succeeded and not task.exit.was_stopped]
     return ended_sentence(servers_among(job.plan, ended)) if job.exit_code != 0 else []
 
 
 def ended_sentence(servers: list[str]) -> list[str]:
-    """Return a sentence about servers that have ended with code 0, with the remedy; [] without any."""
+    """Return a sentence about servers that have ended, with the remedy."""
     them = "it" if len(servers) == 1 else "them"
     return [f"{listed(servers)} ended with code 0, though the job still needs {them}; {_SERVE}"] if servers else []
 
@@ -103,5 +103,5 @@ def _without_server(job: Job, missing: list[TaskPlan]) -> list[str]:
 
 
 def _command(task: TaskPlan) -> tuple[str, ...]:
-    """Return a task's command without its interpreter, whose path may differ between hosts."""
+    """Return a task's command without its interpreter, which hosts differ in."""
     return task.argv[1:] or task.argv

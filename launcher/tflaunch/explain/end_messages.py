@@ -31,7 +31,7 @@ def quiet_disaster(alone: list[str], why: str) -> list[str]:
 
 
 def hint_news(before: Job, event: Event, after: Job, tail: Tail) -> list[str]:
-    """Return a hint for an evaluator or sidecar that failed for good; no summary will mention it."""
+    """Return a hint for an evaluator or sidecar that failed for good."""
     task = after.tasks.get(event.task) if isinstance(event, TaskGone) else None
     if task is None or task is before.tasks[task.task] or not task.exit.code:
         return []
@@ -106,7 +106,7 @@ def stop_news(job: Job, living: list[str]) -> list[str]:
 
 
 def killed_news(before: Job, event: Event, after: Job) -> list[str]:
-    """Return one message about all tasks that outlived their grace, once they are gone."""
+    """Return one message about all tasks that outlived their grace."""
     if isinstance(event, TaskExited) and after.phase is before.phase is Phase.RUNNING:
         ended = [after.tasks[event.task]] if after.tasks[event.task] is not before.tasks[event.task] else []
     elif before.phase is Phase.STOPPING and after.phase is not Phase.STOPPING:
@@ -129,7 +129,7 @@ def _grace_of(tasks: Iterable[TaskState]) -> float:
 
 
 def late_news(job: Job) -> list[str]:
-    """Return a message about tasks that outlast others: they may wait for data or a lost peer."""
+    """Return a message about tasks that outlast others."""
     late, finished = policy.late(job), policy.finished(job)
     if not late or not finished:
         return []
@@ -148,7 +148,7 @@ def return_news(before: Job, event: PortOpened, after: Job) -> list[str]:
 
 
 def repeat_news(job: Job, tail: Tail) -> list[str]:
-    """Return the message that another attempt follows at once, with how its cause, a task, failed."""
+    """Return the message that another attempt follows at once."""
     assert job.culprit is not None
     is_told = job.culprit.cause is not Cause.TASK  # when it happened
     return [] if is_told else [f"{summary.cause_of_restart(job, tail)}; {summary.restart_name(job)} follows"]

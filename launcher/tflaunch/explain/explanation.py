@@ -1,4 +1,4 @@
-"""The explanation of a run, in fields for programs and in sentences for people. Pure."""
+"""The explanation of a run, for programs and for people. Pure."""
 
 from __future__ import annotations
 

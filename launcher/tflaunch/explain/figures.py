@@ -1,4 +1,4 @@
-"""Format figures for tables and messages: sizes, counts and rates, as short as can be. Pure."""
+"""Format sizes, counts and rates, as short as can be. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def count(value: float) -> str:
 
 
 def significant(value: float) -> str:
-    """Return a value with four significant digits, zeros included, so that a column keeps its width."""
+    """Return a value with four significant digits, zeros included."""
     if value and not 0.001 <= abs(value) < 10_000_000:
         return f"{value:.2e}"
     return f"{value:#.4g}".rstrip(".") if abs(value) < 1000 else f"{value:.0f}"

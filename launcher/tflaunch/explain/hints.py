@@ -1,4 +1,4 @@
-"""Ask features why a task ended, and find out whether it blames a peer. Explains only."""
+"""Ask features why a task ended, and whether it blames a peer."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Facts(NamedTuple):
 
 
 def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
-    """Return a sentence about why a task ended and what to do, None if no feature knows one."""
+    """Return why a task ended and what to do, None if no feature knows."""
     for name, feature in features().items():
         if feature.hints and name not in feature_faults.left_out() and (hint := ask(name, feature.hints, lines, facts)):
             return str(hint)
@@ -76,7 +76,7 @@ def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
 
 
 def saw_peer_vanish(lines: Sequence[str]) -> bool:
-    """Whether a task's last lines say that a peer vanished, which makes the task a victim."""
+    """Whether a task's last lines say that a peer vanished."""
     lines = failures.bounded(lines)
     ended_by = failures.find_failure(lines)
     said = VANISHED.search("\n".join(last_words(lines, ended_by)))
@@ -86,7 +86,7 @@ def saw_peer_vanish(lines: Sequence[str]) -> bool:
 
 
 def may_be_of_peer(ended_by: Failure | None) -> bool:
-    """Whether a task ended by an exception that a peer or the network causes, or by none."""
+    """Whether a peer or the network may have caused how a task ended."""
     return ended_by is None or not ended_by.kind or is_error_of_peer(ended_by.kind)
 
 

@@ -1,4 +1,4 @@
-"""Messages about a running job, as the user reads them while it runs. Explains, never decides."""
+"""Messages about a running job. Explains, never decides."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Logs(NamedTuple):
 def messages_about(
     before: Job, event: Event | Annotation, after: Job, now: float, logs: Logs, known: Annotations = NOTHING
 ) -> list[str]:
-    """Return messages for the user about one step of the supervisor, or an annotation; [] for most.
+    """Return messages about one step of the supervisor, or an annotation.
 
     ``known`` is what was known of the run before an annotation.
     """
@@ -84,7 +84,7 @@ def messages_about(
 
 
 def _joined_news(before: Job, event: HostJoined, after: Job) -> list[str]:
-    """Return messages about a host that is back, or whose private network leads nowhere."""
+    """Return messages about a host that is back, or lacks a way out."""
     was = before.hosts[event.host].away_since
     is_back = before.phase is Phase.WAITING_FOR_HOSTS and was is not None
     took = duration_words(after.hosts[event.host].joined_at - (was or 0.0))
@@ -158,7 +158,7 @@ def _outsider_news(before: Job, event: OutsiderRefused, after: Job) -> list[str]
 
 
 def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
-    """Return messages about a whole attempt: it failed, its cluster does not form, it does not end."""
+    """Return messages about a whole attempt."""
     lines = []
     if after.phase is Phase.WAITING_FOR_HOSTS is not before.phase:
         lines += _waiting_news(after)
@@ -195,7 +195,7 @@ def _forming_news(job: Job, now: float) -> list[str]:
 
 
 def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list[str]:
-    """Return messages about a started task: the run's name with the first, and unmet requests."""
+    """Return messages about a started task, with the run's name for the first."""
     is_first = after.phase is Phase.RUNNING and not after.attempt and not before.tasks.count(HAS_RUN)
     plan = after.plan
     where = f"; logs: tflaunch logs {after.run}" if plan.is_supervised_elsewhere else f", logs in {logs.place}"
@@ -205,7 +205,7 @@ def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list
 
 
 def _preload_news(before: Job, event: TaskStarted) -> list[str]:
-    """Return why tasks start without preload, once for all tasks with the same program and reason."""
+    """Return why tasks start without preload, once for each reason."""
     if not event.preload.startswith(REFUSED):
         return []
     program = before.plan.find(event.task).argv
@@ -231,7 +231,7 @@ def _sharing_news(event: HostJoined, job: Job) -> list[str]:
 
 
 def _version_news(before: Job, event: TaskStarted, after: Job) -> list[str]:
-    """Return a warning at the first difference between TensorFlow versions of training tasks."""
+    """Return a warning at the first difference between TensorFlow versions."""
     if not event.tensorflow:
         return []
     known = next((task.tensorflow for task in before.tasks.values() if task.tensorflow), event.tensorflow)
@@ -270,7 +270,7 @@ def _without(job: Job) -> str:
 
 
 def _delay_news(before: Job, event: HostDelayed, after: Job) -> list[str]:
-    """Return a message about a host that does not exist yet, once for all hosts that lack the same."""
+    """Return a message about hosts that do not exist yet, once a reason."""
     if before.hosts[event.host].phase is not HostPhase.JOINING:
         return []  # the loss of its link has a message of its own
     is_known = any(host.reason == event.reason for host in before.hosts.values() if host.phase is HostPhase.JOINING)
@@ -278,7 +278,7 @@ def _delay_news(before: Job, event: HostDelayed, after: Job) -> list[str]:
 
 
 def _lost_link_news(before: Job, event: LinkLost, after: Job) -> list[str]:
-    """Return a message about a link that was lost, and how long the job goes on without it."""
+    """Return a message about a link that was lost."""
     was, phase, lease = before.hosts[event.host].phase, after.hosts[event.host].phase, after.plan.lease
     reconnects = f"reconnecting for up to {duration_words(lease)}"
     return [f"lost the link to {event.host}: {event.reason}; {reconnects}"] if lease and was is not phase else []
@@ -290,7 +290,7 @@ def _restored_link_news(before: Job, event: LinkRestored, after: Job) -> list[st
 
 
 def _given_up(before: Job, after: Job) -> list[str]:
-    """Return messages about lost hosts that the job continues without (agent ended or fence passed)."""
+    """Return messages about lost hosts that the job continues without."""
     if after.phase is not Phase.RUNNING or before.phase is not Phase.RUNNING or after.hosts is before.hosts:
         return []
     there, lost_ones = (

@@ -169,7 +169,7 @@ def needed_hosts(status: Status) -> list[HostStatus]:
 
 
 def missing_words(status: Status) -> str:
-    """Return which hosts are not connected while the run needs them, with the reasons; "" if all are."""
+    """Return which hosts are not connected, with the reasons; "" if all are."""
     needed = needed_hosts(status)
     missing = [host for host in needed if host.state in MISSING]
     if not missing:

@@ -1,4 +1,4 @@
-"""Recognize what TensorFlow writes whenever it starts, which tells users nothing about their job."""
+"""Recognize what TensorFlow writes whenever it starts."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _board(job: Job) -> tensorboard.Reach | None:
 
 
 def _reason(culprit: Culprit, job: Job) -> str:
-    """Return a sentence about a culprit, with the exception's name and place if it raised one."""
+    """Return a sentence about a culprit, with the exception that it raised."""
     exception = f" ({culprit.failure})" if restart_rules.is_raised(culprit.failure) else ""
     return causes.describe(culprit, job.plan) + exception
 

@@ -1,4 +1,4 @@
-"""Summarize why a job ended and where its results are, on one screen. Explains, never decides."""
+"""Summarize why a job ended and where its results are. Explains only."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _moves(job: Job) -> list[str]:
 
 
 def where_results_are(job: Job) -> list[str]:
-    """Return a line about what tasks have written beside a copy of the user's code, if any of them ran in one.
+    """Return a line about results beside a copy of the user's code.
 
     There is none if the spec says what is fetched (`collect`).
     """
@@ -226,7 +226,7 @@ def _end_of(said: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _python_elsewhere(job: Job, culprit: Culprit) -> str | None:
-    """Return ``/opt/py/bin/python on h2`` for a task that ran Python, but not on this machine; else None."""
+    """Return ``/opt/py/bin/python on h2`` of a task elsewhere; else None."""
     facts = _facts(job, culprit.name)
     return f"{facts.python} on {culprit.host or facts.host}" if facts.host and facts.python else None
 
@@ -289,7 +289,7 @@ def _remedy_for_missing(culprit: Culprit) -> str:
 
 
 def _hint_for_limit(job: Job, tail: Tail) -> str | None:
-    """Return a hint for the first stopped task with a known problem, after a time limit was exceeded."""
+    """Return a hint for the first task that a limit has stopped."""
     hints = (hint_for(job, task.task, tail) for task in job.plan.tasks if job.tasks[task.task].is_stopping)
     return next(filter(None, hints), None)
 
@@ -306,7 +306,7 @@ def _not_formed(job: Job, known: Annotations) -> tuple[tuple[str, ...], str | No
 
 
 def hint_for(job: Job, name: str, tail: Tail) -> str | None:
-    """Return a hint about the last lines of a task's log, None if they match no known problem."""
+    """Return a hint about the last lines of a task's log, None if unknown."""
     from tflaunch.explain import hints
 
     return hints.find_hint(tail(name, _LOOKED_AT), _facts(job, name))
@@ -357,7 +357,7 @@ def restart_name(job: Job) -> str:
 
 
 def cause_of_restart(job: Job, tail: Tail) -> str:
-    """Return a sentence about the first cause, including the exception that ended the program."""
+    """Return a sentence about the first cause, with its exception."""
     assert job.culprit is not None
     is_own = job.culprit.cause is Cause.TASK and job.culprit.signal not in _FROM_OUTSIDE
     return describe(job.culprit, job.plan) + (exception_of(job.tasks[job.culprit.name], tail) if is_own else "")

@@ -1,4 +1,4 @@
-"""Read the exception that ended a program from its last lines, and show it in few lines."""
+"""Read the exception that ended a program, and show it in few lines."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The supervisor: the loop around the pure core, with clocks, processes, files and sockets."""
+"""The supervisor: the loop around the core, with clocks and processes."""

@@ -1,4 +1,4 @@
-"""Run a supervisor without a terminal: it survives logout and logs to the run's directory."""
+"""Run a supervisor without a terminal, which survives logout."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _interrupts_to(supervisor: int) -> Iterator[None]:
 
 @contextmanager
 def launched(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> Iterator[None]:
-    """Supervise a run in a separate process; enter the context once other terminals can see the run.
+    """Supervise a run in a process of its own; enter once the run can be seen.
 
     Until the context is left, signals that end a run are forwarded to that process.
 
@@ -130,7 +130,7 @@ def be_supervisor(
     ready: int | None = None,
     kept: Sequence[int] = (),
 ) -> NoReturn:
-    """Log to the run's directory, survive a logout, supervise, and exit with the exit code.
+    """Survive a logout, supervise, and exit with the exit code.
 
     ``supervise`` is as in `launched`; ``ready`` gets a dot then, or else the exit code, for `await_beginning`;
     ``kept`` are other descriptors that stay open.

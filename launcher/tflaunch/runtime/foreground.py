@@ -1,4 +1,4 @@
-"""Supervise one run in this process, from its first agent or its recovery to the final summary."""
+"""Supervise one run in this process, to the final summary."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def _supervise(
     fencing: int = 0,
     records: int = 0,
 ) -> int:
-    """Open the runtime, let ``serve`` run the job to its end, and return tflaunch's exit code."""
+    """Let ``serve`` run the job to its end; return tflaunch's exit code."""
     came: list[int] = []
     code: int | None = None
 
     def patience() -> float | None:
-        """Return the seconds to wait for a stalled reader: unlimited, unless interrupted or failed."""
+        """Return the seconds to wait for a stalled reader, None for no limit."""
         return _PATIENCE if came or code is None else None
 
     try:
@@ -127,7 +127,7 @@ def _end_without_resources(run: Run, runtime: Runtime, error: Exception) -> None
 
 
 def _last_words(run: Run, runtime: Runtime, found: Found) -> int:
-    """Print how the run ended, and what watchers have ``found``; return tflaunch's exit code."""
+    """Print how the run ended; return tflaunch's exit code."""
     runtime.journal.tell_removal(runtime.sink.say)
     runtime.journal.settle()
     judged, exit_code = runtime.watchers.judge(run.exit_code)

@@ -1,4 +1,4 @@
-"""Start a run, or take over one whose supervisor was killed: in this process, or detached."""
+"""Start a run, or take over one whose supervisor was killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def start(plan: Plan, config: RunConfig) -> int:
-    """Run a plan; return tflaunch's exit code, if detached 0 once the tasks are running.
+    """Run a plan; return tflaunch's exit code, or 0 once a detached run runs.
 
     Raises:
         TflaunchError: the run cannot begin; one of its secrets cannot be read, for instance.
@@ -65,7 +65,7 @@ def start(plan: Plan, config: RunConfig) -> int:
 
 @contextmanager
 def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: bytes) -> Iterator[RunDirectory]:
-    """Create the directory of a run of a plan, after checking that this machine can supervise it.
+    """Create the directory of a run, if this machine can supervise it.
 
     It is deleted if an exception, Ctrl-C included, leaves the context before the run has begun.
 
@@ -110,7 +110,7 @@ def take_over(
     stop: StopRequested | None = None,
     sink: Callable[[Sequence[str]], OutputSink] = on_screen,
 ) -> int:
-    """Continue the run in a directory, or end it with ``stop``; return the exit code as `start` does.
+    """Continue the run in a directory, or end it; return as `start` does.
 
     ``say``, ``extras``, ``is_detached`` and ``sink`` are as in `RunConfig`.
 
@@ -169,7 +169,7 @@ def take_over(
 
 
 def _require_same_protocol(path: Path, first: Mapping[str, Any], plan: Plan) -> None:
-    """Check that the agents of a run understand this version, which would end their tasks otherwise.
+    """Check that the agents of a run understand this version.
 
     Raises:
         TflaunchError: they do not.
@@ -240,7 +240,7 @@ def _supervise(config: RunConfig, supervise: Callable[[RunConfig], int]) -> int:
 
 
 def _links_on_this_machine(plan: Plan, connectors: Mapping[str, AgentConnector]) -> dict[str, Link]:
-    """Start this machine's agents early, so that they start while the rest is imported."""
+    """Start this machine's agents while the rest is imported."""
     links = {}
     for host in plan.hosts:
         if host.is_local:
@@ -258,7 +258,7 @@ def _hang_up(connector: AgentConnector, link: Link) -> None:
 
 
 def code_for_hosts(plan: Plan, directory: Path | None = None) -> UserCode | None:
-    """Return the user's code if some host needs a copy of it: that which was kept in the run's ``directory``, if any.
+    """Return the user's code if some host needs a copy of it.
 
     Raises:
         TflaunchError: part of it cannot be read, or no feature copies code.

@@ -68,7 +68,7 @@ class Collaborators(NamedTuple):
 
 
 class Run:
-    """One run of a plan, from the first agent to the last output. Holds the current job."""
+    """One run of a plan, from the first agent to the last output."""
 
     def __init__(self, job: Job, collaborators: Collaborators) -> None:
         """Prepare to run ``job``, without side effects."""
@@ -156,7 +156,7 @@ class Run:
                 deadline = self._handle(TimePassed(), now)
 
     def _handle(self, event: Event, now: float) -> float | None:
-        """Apply an event; return the time of the next deadline if nothing else happens, None for never."""
+        """Apply an event; return the time of the next deadline, None for never."""
         before = self._job
         self._job, actions = step.step(before, event, now)
         self._collaborators.journal.record(event, actions, now)
@@ -243,13 +243,13 @@ class Run:
         session.order("import_modules", task=task, **self._program(process, 0), **order)
 
     def _abandon(self, session: Session) -> None:
-        """Give up a host, and the output of what was started there: by now, these tasks may be elsewhere."""
+        """Give up a host and the output of its tasks, which may be elsewhere by now."""
         session.abandon()
         for task, attempt in session.started_attempts:
             self._collaborators.log_sink.abandon(task, attempt)
 
     def _set_fence(self, session: Session) -> None:
-        """Tell an agent from which addresses connections may reach its tasks, if they are fenced."""
+        """Tell an agent from which addresses connections may reach its tasks."""
         if not port_fence.is_fenced(self._job.plan):
             return
         known = self._job.hosts, self._job.port_fence.seen
@@ -259,7 +259,7 @@ class Run:
         session.order_if_new("set_fence", self._fence[1] if self._job.hosts[session.host].addresses else b"[]")
 
     def _addresses(self, plan: Plan) -> bytes:
-        """Return the addresses of a plan's tasks as JSON, always the same object for the same plan."""
+        """Return the addresses of a plan's tasks as JSON, the same object each time."""
         if self._cluster[0] is not plan:
             self._cluster = plan, json.dumps(addresses(plan), separators=(",", ":")).encode("ascii")
         return self._cluster[1]

@@ -1,4 +1,4 @@
-"""What an engine gets that checks a spec or submits a run of it, and what it returns."""
+"""What an engine gets that checks a spec or submits a run of it."""
 
 from __future__ import annotations
 

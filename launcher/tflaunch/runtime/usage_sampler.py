@@ -1,4 +1,4 @@
-"""Compute what tasks use, CPU in percent and memory, by asking the agents, only on demand."""
+"""Ask agents what tasks use, CPU in percent and memory, on demand."""
 
 from __future__ import annotations
 

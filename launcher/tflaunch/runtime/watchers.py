@@ -175,7 +175,7 @@ class Watchers:
         self.each(lambda watcher: watcher.watch(job, now))
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> bool:
-        """Have a request answered as `Watcher.answer` does; return whether a feature answers its kind.
+        """Have a request answered; return whether a feature answers its kind.
 
         Raises:
             RefusedError: it cannot be fulfilled, or the feature that answers it has failed.

@@ -9,7 +9,7 @@ _BLOCK = 64 * 1024
 
 
 def open_to_append(path: Path) -> int:
-    """Open or create a file of lines, private to this user; truncate an incomplete last line.
+    """Open or create a private file of lines, without an incomplete last one.
 
     Raises:
         OSError: the file cannot be opened.

@@ -1,4 +1,4 @@
-"""What the tasks of a run reported and used over time: a bounded file in the run's directory."""
+"""What the tasks of a run reported and used over time, in a file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Moment(NamedTuple):
 
 
 def read_history(directory: Path) -> list[Moment]:
-    """Return the moments of the run in ``directory``, oldest first; none if none were recorded."""
+    """Return the moments of the run in ``directory``, oldest first."""
     return list(moments_in(lines_in(directory)))
 
 

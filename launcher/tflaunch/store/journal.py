@@ -33,7 +33,7 @@ _MOST_WAITING = 16 * 1024 * 1024
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the records of the journal in a run's directory, without an incomplete last line.
+    """Return the complete records of the journal in a run's directory.
 
     Raises:
         TflaunchError: there is no journal, or it is damaged.
@@ -49,7 +49,7 @@ def not_begun(path: Path) -> TflaunchError:
 
 
 def read_job(path: Path) -> tuple[list[dict[str, Any]], Job]:
-    """Return the records of the journal in a run's directory, and the job state after them.
+    """Return the records of a run's journal, and the job after them.
 
     Raises:
         TflaunchError: there is no journal, or it is damaged or empty.
@@ -74,7 +74,7 @@ def parse_record(line: bytes, number: int) -> dict[str, Any]:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn an error in a record of the journal in a run's directory into a `TflaunchError`.
+    """Turn an error in a record of a run's journal into a `TflaunchError`.
 
     Raises:
         TflaunchError: the journal is damaged.

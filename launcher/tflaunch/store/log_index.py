@@ -137,7 +137,7 @@ class Clock:
         self.look()
 
     def look(self) -> None:
-        """Load new entries; call it after reading output, whose entries are written before it."""
+        """Load new entries, after the output that they date was read."""
         del self._entries[: self._next]
         self._next = 0
         new = self._index.entries(self._number, _BLOCK - len(self._entries))
@@ -155,7 +155,7 @@ class Clock:
 
 
 def _sound(moment: float, at: int) -> Entry:
-    """Return an entry as read; a damaged one gets time 0.0 and a position beyond any log."""
+    """Return an entry as read; a damaged one is beyond any log."""
     return Entry(moment if 0 <= moment < _LATEST else 0.0, min(at, _FARTHEST))
 
 

@@ -17,7 +17,7 @@ class Line(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The location of output in a task's log: the log's path, and the position of the first byte."""
+    """The location of output: the log's path, and the first byte's position."""
 
     path: str
     start: int

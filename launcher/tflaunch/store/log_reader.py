@@ -1,4 +1,4 @@
-"""Read the logs of a run's tasks, merged by the time at which their lines were written."""
+"""Read the logs of a run's tasks, merged by time."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class OneLog:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the log is gone, or ends before its last output began, as its index tells."""
+        """Whether the log is gone, or ends before its last output began."""
         count = len(self._index)
         return bool(count) and (not self.path.exists() or self._index[count - 1].at > self._size())
 
@@ -166,7 +166,7 @@ class OneLog:
         return start, end
 
     def _of_attempt(self, start: int, end: int, attempt: int | None) -> tuple[int, int]:
-        """Narrow a range to the lines of an attempt, which start with our line that names it."""
+        """Narrow a range to the lines of an attempt."""
         if attempt is None:
             return start, end
         if attempt not in self._attempts:
@@ -202,7 +202,7 @@ class OneLog:
         return None
 
     def _back(self, count: int, low: int, high: int) -> int:
-        """Return the start of the last ``count`` lines in a range that ends after a newline."""
+        """Return the start of the last ``count`` lines in a range."""
         if count <= 0:
             return high
         wanted = count + 1  # the newline before the first of them

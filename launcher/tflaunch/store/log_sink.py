@@ -86,7 +86,7 @@ class LogSink:
             self._open_attempts.pop(task, None)
 
     def _log_of(self, task: str, attempt: int, moment: float) -> TaskLog:
-        """Return the task's log; add a header line, dated ``moment``, if the attempt is new."""
+        """Return the task's log, with a header line if the attempt is new."""
         log = self._logs[task]
         if attempt > log.attempt:
             log.begin_attempt(attempt, moment)
@@ -96,7 +96,7 @@ class LogSink:
         return self._wall(self._mailbox.now())
 
     def _wall(self, moment: float) -> float:
-        """Convert a time of our monotonic clock, limited to now, to seconds since the epoch."""
+        """Return a time of our monotonic clock as seconds since the epoch."""
         now = self._mailbox.now()
         return time.time() - now + min(moment, now)
 

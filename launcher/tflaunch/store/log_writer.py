@@ -1,4 +1,4 @@
-"""Write one task's log, and record where in it the task's own output is and when it was written."""
+"""Write one task's log, and where in it the task's own output is."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ class TaskLog:
             self._gap = 0
 
     def _say_all(self, moment: float) -> bool:
-        """Write our pending lines; return whether the disk had room for all, so that output may follow."""
+        """Write our pending lines; return whether output may follow."""
         if not self._is_open() or self._times is None:
             return False
         texts = [*self._unsaid, missing(self._gap)] if self._gap else self._unsaid
@@ -291,7 +291,7 @@ def require_own_logs(directory: Path, tasks: Iterable[str]) -> None:
 
 
 def _objection(found: os.stat_result) -> str:
-    """Return why a file is not safe as a log, as writes to it may end up elsewhere; "" if it is."""
+    """Return why a file is not safe as a log; "" if it is."""
     if stat.S_ISLNK(found.st_mode):
         return "is a symbolic link"
     if not stat.S_ISREG(found.st_mode):
@@ -327,7 +327,7 @@ def tail(directory: Path, task: str, lines: int) -> list[str]:
 
 
 def _last_lines(data: bytes, count: int) -> list[str]:
-    """Return the last ``count`` lines of the end of a log, up to the last one that is not blank.
+    """Return the last lines of the end of a log, up to one that is not blank.
 
     Blank lines between them are kept: they separate tracebacks.
     """

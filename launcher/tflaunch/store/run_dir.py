@@ -36,7 +36,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 def home() -> Path:
-    """Return the directory for all of tflaunch's files: $TFLAUNCH_HOME or the platform's default.
+    """Return the directory for all of tflaunch's files, as $TFLAUNCH_HOME says.
 
     Raises:
         TflaunchError: the directory exists, and another user could have put files into it.
@@ -58,7 +58,7 @@ def runs_directory() -> Path:
 
 
 def open_run(path: Path) -> Path:
-    """Return a run's directory after checking it; its parents were checked, or the path was passed to us.
+    """Return a run's directory after checking it.
 
     Raises:
         TflaunchError: the directory does not exist, or another user could have put files into it.
@@ -136,7 +136,7 @@ class RunDirectory:
 
     @property
     def function(self) -> Path:
-        """The path of the directory with the function that the tasks call, if they call one."""
+        """The directory with the function that the tasks call, if they call one."""
         return self.path / FUNCTION_NAME
 
     def agent_directory(self, host: str) -> Path:

@@ -1,4 +1,4 @@
-"""The lock in a run's directory, which its supervisor holds as long as the run is live.
+"""The lock of a run, which its supervisor holds as long as it lives.
 
 The kernel releases the lock when the process ends, for whatever reason.
 """
@@ -18,7 +18,7 @@ LOCK_NAME = "lock"
 
 
 def take_lock(path: Path) -> int:
-    """Take a run's lock; it is held until the returned descriptor is closed or this process ends.
+    """Take a run's lock until the descriptor is closed or this process ends.
 
     Raises:
         TflaunchError: another supervisor holds the lock, or the file cannot be locked.

@@ -65,6 +65,6 @@ def _start(name: str) -> str:
 
 
 def _parts(name: str) -> list[str]:
-    """Split a run's name into job, date, time and random digits; a name of another form is one part."""
+    """Return job, date, time and digits in a run's name, or the name as one part."""
     parts = name.rsplit("-", 3)
     return parts if len(parts) == _PARTS and "".join(parts[1:3]).isdigit() else [name]
