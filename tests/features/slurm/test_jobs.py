@@ -16,7 +16,7 @@ from tflaunch.features.render import node_placement, slurm, targets
 from tflaunch.features.render.slurm import Ending, seconds_in, wanted_of_job
 from tflaunch.features.slurm import allocation, commands, job_parts, limits
 from tflaunch.features.slurm.commands import NoSlurmError, SlurmError, SlurmJob
-from tflaunch.features.slurm.queue_place import QueuePlace, find_place
+from tflaunch.features.slurm.location import QueuePlace, find_place
 from tflaunch.plan import planner
 from tflaunch.plan.placement import with_gpus
 

@@ -111,8 +111,9 @@ def _quota_problems(
         resource = next(name.removeprefix(kind) for kind in _KINDS if name.startswith(kind))
         if resource not in _FIELDS:
             continue
-        bare = [group for group in all_pods if resource not in group.limits and not _is_given(ranges, resource)]
-        if bare and resource != "nvidia.com/gpu":
+        bare = [group for group in all_pods if resource not in group.limits]
+        is_given = any(resource in rule.get("default", {}) for rule in ranges)  # by a LimitRange
+        if bare and not is_given and resource != "nvidia.com/gpu":
             message = f"is missing, and {about} asks every pod for it ({name})"
             yield Problem.error(bare[0].field(spec, resource), message, "write it into the spec")
             continue
@@ -124,11 +125,6 @@ def _quota_problems(
                 f" of {hard} left ({name})"
             )
             yield Problem.error(with_it[0].field(spec, resource), message, "ask for less, or start fewer tasks")
-
-
-def _is_given(ranges: Sequence[Mapping[str, Any]], resource: str) -> bool:
-    """Whether a LimitRange gives a resource to containers that do not ask for it."""
-    return any(resource in rule.get("default", {}) for rule in ranges)
 
 
 def _range_problems(spec: Spec, group: Group, ranges: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:

@@ -78,18 +78,13 @@ def _start(plan: Plan, directory: RunDirectory, is_quiet: bool) -> int:
         kubectl.run_kubectl(cluster, "patch", "job", job, "--type=merge", '--patch={"spec":{"parallelism":1}}')
         return _wait_until_running(path, cluster, is_quiet)
     except BaseException as error:
-        _withdraw(path)
+        if (pinned := cluster_runs.read_note(path)) is not None:
+            cluster_runs.delete(path, pinned, say)
+            cluster_runs.remove_note(path)
         if isinstance(error, KubectlError):
             message = f"Kubernetes does not start the launcher: {error}; {cluster_objects.REMEDY}"
             raise TflaunchError(message, EXIT_PREFLIGHT) from None
         raise
-
-
-def _withdraw(path: Path) -> None:
-    cluster = cluster_runs.read_note(path)
-    if cluster is not None:
-        cluster_runs.delete(path, cluster, say)
-        cluster_runs.remove_note(path)
 
 
 def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> bytes:

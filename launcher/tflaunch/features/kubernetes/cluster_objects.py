@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,9 @@ def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -
             for thing in things if owner else ():
                 thing["metadata"]["ownerReferences"] = [owner]
             together = {"apiVersion": "v1", "kind": "List", "items": things}
-            check = f"--validate={json.dumps(_has_fields_of_users(things))}"  # it takes kubectl longer than the rest
+            templates = [thing["spec"]["template"]["spec"] for thing in things if "template" in thing["spec"]]
+            has_fields_of_users = any(not pods.OWN_FIELDS.issuperset(template) for template in templates)
+            check = f"--validate={json.dumps(has_fields_of_users)}"  # it takes kubectl longer than the rest
             kubectl.run_kubectl(cluster, "create", check, "--filename=-", given=json.dumps(together))
         except BaseException:
             delete_objects(cluster, run)  # an interrupted kubectl may have created some
@@ -105,11 +107,6 @@ def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -
         message = f"Kubernetes does not make the pods: {error}; {REMEDY}"
         raise TflaunchError(message, EXIT_PREFLIGHT) from None
     return plan._replace(made_hosts=made_in(cluster))
-
-
-def _has_fields_of_users(things: Iterable[Mapping[str, Any]]) -> bool:
-    templates = [thing["spec"]["template"]["spec"] for thing in things if "template" in thing["spec"]]
-    return any(not pods.OWN_FIELDS.issuperset(template) for template in templates)
 
 
 def _completed(thing: dict[str, Any]) -> dict[str, Any]:

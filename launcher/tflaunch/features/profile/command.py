@@ -43,8 +43,10 @@ def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
     try:
         for each in profiling.make_profiles(directory, tasks, seconds):
             made.append(each)
-            if not as_json:
-                _show(each)
+            if each.problem and not as_json:
+                say(f"{each.task} is not profiled: {each.problem}")
+            elif not as_json:
+                click.echo(f"{each.task}: {each.samples} samples, {each.hottest}")
     except KeyboardInterrupt:
         click.echo(err=True)
         say("interrupted; the tasks go on, and unfinished profiles are discarded")
@@ -67,10 +69,3 @@ def _seconds(text: str) -> float:
             f"{text!r} is not a duration from 100ms to 10m; write for example 2s", param_hint="--for"
         )
     return seconds
-
-
-def _show(made: TaskProfile) -> None:
-    if made.problem:
-        say(f"{made.task} is not profiled: {made.problem}")
-    else:
-        click.echo(f"{made.task}: {made.samples} samples, {made.hottest}")

@@ -124,6 +124,7 @@ class SshConfig:
         is_direct = jumps is not None  # reached through jump hosts, so its own ProxyJump and ProxyCommand do not apply
         if jumps is None:
             jumps = self._jumps(options, (*trail, alias))
+        rsa_bits = options.get("requiredrsasize")
         return Target(
             host=host,
             address=options.address,
@@ -139,7 +140,7 @@ class SshConfig:
             proxy_command="" if is_direct else _proxy_command(options),
             connect_timeout=_connect_timeout(options),
             algorithms=tuple((keyword, options.get(keyword)) for keyword in KEYWORDS if options.get(keyword)),
-            rsa_bits=_rsa_bits(options),
+            rsa_bits=max(int(rsa_bits) if _NUMBER.fullmatch(rsa_bits) else 0, _LEAST_RSA_BITS),
             is_shared=options.get("controlpath", "none").lower() != "none",
             command=_command(options, jumps),
         )
@@ -289,11 +290,6 @@ def _connect_timeout(options: _Options) -> float | None:
     if not _NUMBER.fullmatch(text):
         raise LinkError(f"ConnectTimeout {shown(text)} is not a number of seconds; give one")
     return float(text) or None
-
-
-def _rsa_bits(options: _Options) -> int:
-    text = options.get("requiredrsasize")
-    return max(int(text) if _NUMBER.fullmatch(text) else 0, _LEAST_RSA_BITS)
 
 
 def _command(options: _Options, jumps: Sequence[Target]) -> str:

@@ -65,7 +65,10 @@ def list_files(directory: Path, plan: Plan) -> dict[str, Any]:
     """Return the files of a run that can be downloaded, by group."""
     found: list[OfferedFile] = []
     left_out = 0
-    own = sorted(name for name in _names(directory) if _is_own(name))
+    try:
+        own = sorted(filter(_is_own, os.listdir(directory)))
+    except OSError:
+        own = []
     found += filter(None, (_offered(_RUN, directory, Path(name)) for name in own))
     logs = (_offered(_LOGS, directory / "logs", Path(name)) for name in _log_names(plan))
     found += filter(None, logs)
@@ -179,13 +182,6 @@ def _offered(group: str, place: Path, path: Path) -> OfferedFile | None:
         return None
     encoded = "/".join(quote(os.fsencode(part), safe="") for part in (group, *path.parts))
     return OfferedFile(group, printable(str(path), _LONGEST_NAME), encoded, about.st_size, round(about.st_mtime, 1))
-
-
-def _names(directory: Path) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except OSError:
-        return []
 
 
 def _walk(place: Path, below: Path = Path(), depth: int = 0) -> Iterator[Path]:
