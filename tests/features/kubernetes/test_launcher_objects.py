@@ -229,7 +229,15 @@ def test_everything_comes_home_except_what_only_the_supervisor_uses(tmp_path: Pa
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text(name)
     before = {path.relative_to(run): path.read_text() for path in run.rglob("*") if path.is_file()}
-    for name in ("lock", "reserve", "control.sock", "agents/host/lock", "checkpoints/.parts/abc"):
+    for name in (
+        "lock",
+        "reserve",
+        "control.sock",
+        "agents/host/lock",
+        "checkpoints/.parts/abc",
+        "code/a.py",
+        "code.json",
+    ):
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text(name)
     stream = io.BytesIO()

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from tflaunch import private_files, records
 from tflaunch.cli.arguments.spec import say
-from tflaunch.client.file_tree import delete_tree, is_directory
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.wording import listed
 from tflaunch.features.kubernetes import kubectl, launcher_objects
@@ -36,7 +35,6 @@ NOTE_NAME = "launcher.json"
 
 _LONGEST_SAID = 600  # characters
 _ENDED_THERE = b"command terminated with exit code"  # from kubectl, for every exit code but 0
-_COPIED_IN_VAIN = ("code", "code.json")
 
 
 def write_note(directory: Path, cluster: KubernetesPlan) -> None:
@@ -245,11 +243,6 @@ def _fetch(directory: Path, cluster: KubernetesPlan, pod: str) -> str:
         said = process.communicate()[1].decode("utf-8", "replace").strip()
         return (isinstance(error, ArchiveError) and said) or str(error)
     process.communicate()  # no limit: the user waits for it, and can press Ctrl-C
-    for path in (directory / name for name in _COPIED_IN_VAIN):
-        if is_directory(path):
-            delete_tree(path)
-        else:
-            path.unlink(missing_ok=True)
     return ""
 
 

@@ -13,6 +13,7 @@ from tflaunch.store.run_dir import PARTS_NAME, RESERVE_NAME, SOCKET_NAME
 
 _ROOT = "run"  # the run directory in an archive
 _LEFT_OUT = {SOCKET_NAME, RESERVE_NAME, "lock", "agents", PARTS_NAME}
+_FROM_HERE = (("code",), ("code.json",))  # the user's code, which is where the run was started
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -29,7 +30,8 @@ def write_archive(directory: Path, stream: IO[bytes]) -> None:
     """Write a run directory, without what only its supervisor uses."""
 
     def chosen(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return None if PurePosixPath(member.name).name in _LEFT_OUT else member
+        path = PurePosixPath(member.name)
+        return None if path.name in _LEFT_OUT or path.parts[1:2] in _FROM_HERE else member
 
     with tarfile.open(fileobj=stream, mode="w|") as archive:
         archive.add(directory, _ROOT, filter=chosen)
