@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tflaunch.client import follow, requests, run_list, runs
-from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import RunLocation, locate_run
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.errors import TflaunchError
 from tflaunch.features.slurm import batch, commands, job_ends
 from tflaunch.features.slurm.commands import SlurmError, SlurmJob
 from tflaunch.features.slurm.location import SlurmRun
@@ -140,20 +139,3 @@ def test_a_follower_is_told_once_what_a_job_waits_for(path: Path, monkeypatch: p
     with pytest.raises(TflaunchError, match=f"job 17 of run {path.name} was CANCELLED before the run began"):
         follow.watch_to_end(locate_run(submit(path)), said.append, lambda _: 0, lambda _: None)
     assert said == [f"job 17 of run {path.name} is PENDING (Priority)"]
-
-
-def test_a_job_that_slurm_starts_again_is_followed_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until it has ended for good; the end of its first supervisor is not that of the run."""
-    batch.note_life(submit(path), 0)
-    again = SlurmJob("REQUEUED", "BeginTime", "", 1, 0)
-    jobs_are(monkeypatch, RUNNING, again, RUNNING, SlurmJob("FAILED", "None", "", 0, 7))
-    codes = [1, 7]
-    monkeypatch.setattr(follow, "Observer", lambda _: None)
-    assert follow.watch_to_end(locate_run(path), print, lambda _: codes.pop(0), lambda _: None) == 7
-    jobs_are(monkeypatch, RUNNING, SlurmJob("NODE_FAIL", "None", "", 0, 0))
-
-    def lose(_: Observer) -> int:
-        raise TflaunchError("killed", EXIT_INTERNAL)
-
-    with pytest.raises(TflaunchError, match=r"Slurm has ended job 17 \(NODE_FAIL\); start the spec again"):
-        follow.watch_to_end(locate_run(path), print, lose, lambda _: None)
