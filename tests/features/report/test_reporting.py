@@ -39,7 +39,7 @@ def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> 
     assert (ended.returncode, ended.stdout) == (0, f"{run}-report.tar.gz\n")
     *lines, warning = ended.stderr.splitlines()
     assert re.fullmatch(r"tflaunch: secrets that were found are replaced; those in other forms, .* --show .*", warning)
-    listed = {line.split()[0]: line.split(maxsplit=3)[3:] for line in lines}
+    listed = {line.split()[0]: line.split(maxsplit=2)[2:] for line in lines}
     assert listed["logs/worker-0.log"] == ["2 secrets replaced"]
     assert listed["machine.txt"] == []
     files = unpacked(launch.directory / f"{run}-report.tar.gz", launch.directory / "there")
@@ -64,7 +64,7 @@ def test_what_goes_in_can_be_seen_before_it_is_packed(launch: Launch, run: str) 
     unasked = launch.run("report", "--show", run)  # programs print secrets in forms that nobody knows
     assert not re.search("^(    )?logged in", unasked.stdout, re.MULTILINE)
     assert "worker:0 exited with code 3" in unasked.stdout
-    assert re.search(r"^logs/worker-0\.log +0 B  not packed, --logs adds it$", unasked.stderr, re.MULTILINE)
+    assert re.search(r"^logs/worker-0\.log +0B  not packed, --logs adds it$", unasked.stderr, re.MULTILINE)
 
 
 def test_where_a_report_goes(launch: Launch, run: str) -> None:
