@@ -1,8 +1,7 @@
-"""Access Linux-only features (prctl, pidfd, locks); elsewhere every function has a harmless fallback."""
+"""Call what only Linux has: prctl, pidfds, namespaces, locks of files, GPUs."""
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import functools
 import os
@@ -10,7 +9,6 @@ import resource
 import signal
 import socket
 import struct
-import sys
 import time
 from contextlib import contextmanager
 from typing import Callable, Iterator
@@ -38,17 +36,16 @@ _CHECKS_END, _LOCK_WAIT = 10.0, 0.005  # seconds
 
 
 @functools.lru_cache(maxsize=None)
-def _c_function(name: str) -> Callable[..., int] | None:
+def _c_function(name: str) -> Callable[..., int]:
     """Return a function of the C library; ctypes, which costs milliseconds, is imported on demand."""
     import ctypes
 
-    found: Callable[..., int] | None = getattr(ctypes.CDLL(None, use_errno=True), name, None)
+    found: Callable[..., int] = getattr(ctypes.CDLL(None, use_errno=True), name)
     return found
 
 
 def _prctl(option: int, value: int) -> bool:
-    prctl = _c_function("prctl")
-    return prctl is not None and prctl(option, value, 0, 0, 0) == 0
+    return _c_function("prctl")(option, value, 0, 0, 0) == 0
 
 
 def adopt_orphans() -> bool:
@@ -65,7 +62,7 @@ def enter_new_namespaces(kinds: int) -> None:
     """Move this process to new namespaces of these kinds (`NEW_USER`, `NEW_NETWORK`).
 
     Raises:
-        OSError: this user may not do that, or the system has none.
+        OSError: this user may not do that, or the kernel has none.
     """
     _call("unshare", kinds)
 
@@ -96,12 +93,9 @@ def _call(name: str, *arguments: object) -> None:
     """Call a function of the C library.
 
     Raises:
-        OSError: it fails, or does not exist.
+        OSError: it fails.
     """
-    function = _c_function(name)
-    if function is None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    if function(*arguments) != 0:
+    if _c_function(name)(*arguments) != 0:
         import ctypes
 
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -147,16 +141,16 @@ def take_terminal(descriptor: int) -> None:
 def yield_to_others() -> None:
     """Give this process, a fork, a low priority for CPUs and the lowest for disks."""
     take_session(_YIELDING)
-    number, call = _IOPRIO_SET.get(os.uname().machine), _c_function("syscall")
-    if number is not None and call is not None:
-        call(number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_CLASS_IDLE << 13)
+    number = _IOPRIO_SET.get(os.uname().machine)
+    if number is not None:
+        _c_function("syscall")(number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_CLASS_IDLE << 13)
 
 
 def forbid_core_file(pid: int) -> None:
     """Prevent a process from leaving a core file when it dies."""
     try:
         resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
-    except (AttributeError, OSError, ValueError):
+    except (OSError, ValueError):
         pass  # we may not limit it
 
 
@@ -167,8 +161,7 @@ def open_pidfd(pid: int) -> int | None:
             return os.pidfd_open(pid)
         except OSError:
             return None
-    syscall = _c_function("syscall") if sys.platform == "linux" else None
-    descriptor = -1 if syscall is None else syscall(_SYS_PIDFD_OPEN, pid, 0)  # Python 3.8 has no name for it
+    descriptor = _c_function("syscall")(_SYS_PIDFD_OPEN, pid, 0)  # Python 3.8 has no name for it
     if descriptor < 0:
         return None
     os.set_inheritable(descriptor, False)
@@ -198,8 +191,8 @@ def kill(pid: int, pidfd: int | None, number: int) -> bool:
         elif hasattr(signal, "pidfd_send_signal"):
             signal.pidfd_send_signal(pidfd, number)
         else:
-            syscall = _c_function("syscall")  # Python 3.8 has no name for it
-            return syscall is not None and syscall(_SYS_PIDFD_SEND_SIGNAL, pidfd, int(number), 0, 0) == 0
+            call = _c_function("syscall")  # Python 3.8 has no name for it
+            return call(_SYS_PIDFD_SEND_SIGNAL, pidfd, int(number), 0, 0) == 0
     except (ProcessLookupError, PermissionError):
         return False
     return True
@@ -256,8 +249,6 @@ def _is_only_checked(descriptor: int) -> bool:
 
 def is_same_user(connection: socket.socket) -> bool:
     """Return whether the process at the other end of a Unix socket belongs to this user or to root."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the directory's mode already keeps others out
     return peer_of(connection)[1] in (os.getuid(), 0)
 
 

@@ -1,4 +1,4 @@
-"""Read what Linux tells of processes and of the machine in /proc; elsewhere, nothing is known."""
+"""Read what Linux tells of processes and of the machine in /proc."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ _OLD_PERIOD = "/sys/fs/cgroup/cpu/cpu.cfs_period_us"
 
 def usable() -> int:
     """Return the cores that this process may use, by its affinity mask and the quota of its container."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0))
     quota = _cgroup_quota()
     return max(1, min(cores, int(quota))) if quota else cores
 

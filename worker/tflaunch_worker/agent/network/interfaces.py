@@ -26,7 +26,7 @@ def addresses() -> List[str]:
             address = _address(message)
             if address and not address.startswith("127."):
                 found.add(address)
-    except (OSError, AttributeError):  # AttributeError: this is not Linux
+    except OSError:
         return []
     return sorted(found)[:MOST]
 

@@ -124,7 +124,7 @@ def _all() -> list[Listener]:
     """Return every listening TCP socket."""
     try:
         return [*from_kernel(socket.AF_INET), *from_kernel(socket.AF_INET6)]
-    except (OSError, AttributeError):  # AttributeError: this is not Linux
+    except OSError:
         return list(from_tables())
 
 
