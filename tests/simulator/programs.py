@@ -186,7 +186,7 @@ class Program:
         if failure is not None:
             self.stage.not_started(self.process, failure.number)
             self.world.fault(f"cannot start: {failure.number}", self.process)
-            self.process.report_start(b"command 2" if failure.number == 127 else b"command 13")
+            self.process.report_start(b"command 2" if failure.number == 127 else b"command 8")
             self.process.die(code=failure.number)
             return
         self.process.report_start(b"")
