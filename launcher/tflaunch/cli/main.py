@@ -52,7 +52,6 @@ _OWN_VERBS = {
     "restart": Verb("tflaunch.cli.restart:restart", "Act on runs", "Restart tasks of a live run."),
     "kill": Verb("tflaunch.cli.kill:kill", _MORE, "Send a signal to tasks."),
     "plan": Verb("tflaunch.cli.plan:plan", _MORE, "Show what `up` would do.", output="tflaunch.cli.json_output:PLAN"),
-    "env": Verb("tflaunch.cli.env:env", _MORE, "Print shell exports to run one task by hand."),
     "schema": Verb("tflaunch.cli.schema:schema", _MORE, "Print the JSON Schema of a spec, or of a command's --json."),
     "help": Verb("tflaunch.cli.help:help_", "Help", "Show how a command is used."),
     "completion": Verb(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +26,11 @@ OF_ONE_JOB = ("name", "cluster", "discover", "sidecars")
 """Fields without defaults, because they define one job."""
 
 
-def below(
-    data: dict[str, Any], directory: Path, environ: Mapping[str, str], read: Callable[[Path], dict[str, Any]]
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a spec's data completed by defaults, and the place of each default with its file.
-
-    Args:
-        data: the spec's data, which is not modified.
-        directory: the spec's directory.
-        environ: the environment, which locates the user's file.
-        read: returns the data of a file, checked like a spec.
-
-    Raises:
-        SpecError: one of the files cannot be used; lists all its problems.
-    """
-    origins: dict[str, str] = {}
-    for path in files_of(directory, environ):
-        _check_owner(path)
-        found = _used(read(path), data)
-        new: dict[Location, Any] = {}
-        data = _merged(found, data, (), new)
-        origins |= {format_place(location): str(path) for location in new}
-    return data, origins
+def complete(data: dict[str, Any], found: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return a spec's data completed by that of a file of defaults, and the places of the values from there."""
+    new: dict[Location, Any] = {}
+    completed = _merged(_used(found, data), data, (), new)
+    return completed, [format_place(location) for location in new]
 
 
 def files_of(directory: Path, environ: Mapping[str, str]) -> list[Path]:
@@ -67,7 +50,7 @@ def files_of(directory: Path, environ: Mapping[str, str]) -> list[Path]:
     return [*files, usual] if config.startswith("/") and os.path.isfile(usual) else files
 
 
-def _check_owner(path: Path) -> None:
+def check_owner(path: Path) -> None:
     """Reject a file that another user may have written: it could add commands and variables to every job.
 
     Raises:

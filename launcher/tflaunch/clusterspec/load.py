@@ -94,7 +94,9 @@ def spec_from_data(source: str, data: Any, environ: Mapping[str, str] | None, di
     """
     origins: dict[str, str] = {}
     if environ is not None and isinstance(data, dict):
-        data, origins = defaults.below(data, directory, environ, lambda path: _defaults_in(path, environ))
+        for path in defaults.files_of(directory, environ):
+            data, places = defaults.complete(data, _defaults_in(path, environ))
+            origins |= dict.fromkeys(places, str(path))
     return _spec_of(source, data, environ or {}).model_copy(update={"origins": origins})
 
 
@@ -114,6 +116,7 @@ def _spec_of(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
 
 
 def _defaults_in(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    defaults.check_owner(path)
     file = read_spec_file(path, or_empty=True)
     data: dict[str, Any] = parse_spec_file(file) if file.text.strip() else {}
     named = [name for name in defaults.OF_ONE_JOB if isinstance(data, dict) and name in data]

@@ -46,10 +46,10 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
     if unknown:
         hint = 'give it in the spec, for example "localhost:12345"'
         warn(spec, [Problem("warning", unknown[0], "its port is chosen only at the start", hint)])
-    from tflaunch.plan import serialize
+    from tflaunch.features.env import shell_exports
 
-    made = placeholders.shown(made, serialize.run_by_hand(made))
-    click.echo(serialize.shell_exports(made, _settled(made, made.find(task))))
+    made = placeholders.shown(made, shell_exports.run_by_hand(made))
+    click.echo(shell_exports.shell_exports(made, _settled(made, made.find(task))))
 
 
 def _settled(plan: Plan, task: TaskPlan) -> TaskPlan:
