@@ -1,8 +1,9 @@
-"""What a feature can add, and how features are found: the rest of tflaunch knows none by name.
+"""Declare what a feature adds to tflaunch, and find features.
 
-A feature is a package in `tflaunch/features`, or an entry point of the group `tflaunch.features` in a distribution with
-``tflaunch`` in its name. Its `FEATURE` declares what it adds to tflaunch. Declarations are imported by every command
-that asks for them, so they import nothing but this module; what they name is imported when it is used.
+The rest of tflaunch names none. A feature is a package in `tflaunch/features`, or an entry point of the group
+`tflaunch.features` in a distribution with ``tflaunch`` in its name. Its `FEATURE` declares what it adds. Declarations
+are imported by every command that asks for them, so they import nothing but this module; what they name is imported
+when it is used.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def always(supervision: Supervision) -> bool:
 
 
 def if_given(option: str) -> Callable[[Supervision], bool]:
-    """Return what returns whether an option of a feature was given."""
+    """Return the condition that an option of a feature was given."""
     return lambda supervision: option in supervision.config.extras
 
 
@@ -136,7 +137,9 @@ class Starting(NamedTuple):
 
 
 class Option(NamedTuple):
-    """An option of `up` that a feature adds. Its value is in the ``extras`` of `LaunchOptions` and `RunConfig`.
+    """An option of `up` that a feature adds.
+
+    Its value is in the ``extras`` of `LaunchOptions` and `RunConfig`.
 
     Args:
         summary: what it does, for `tflaunch up --help`.
@@ -216,9 +219,9 @@ class Feature(NamedTuple):
 
 @functools.cache
 def features() -> Mapping[str, Feature]:
-    """Return the features by their names: those of tflaunch in the order of the alphabet, then those of others.
+    """Return the features by their names.
 
-    A feature that needs a missing one is missing, too.
+    Those of tflaunch come first, in the order of the alphabet. A feature that needs a missing one is missing, too.
     """
     found: dict[str, Feature] = {**features_of_agents.find_features(_FEATURES), **_features_of_others()}
     while gone := [name for name, feature in found.items() if not found.keys() >= {*feature.needs}]:
@@ -228,7 +231,7 @@ def features() -> Mapping[str, Feature]:
 
 
 def engines() -> Mapping[str, Engine]:
-    """Return what ``--on`` can name."""
+    """Return the values of ``--on``."""
     return {name: engine for feature in features().values() for name, engine in feature.engines.items()}
 
 
@@ -238,7 +241,7 @@ def served_fields() -> frozenset[str]:
 
 
 def find_host_maker(made: Spec | Plan) -> HostMaker | None:
-    """Return what makes the hosts of a spec or plan; None if they exist already."""
+    """Return the maker of the hosts of a spec or plan; None if they exist."""
     for engine in engines().values():
         chosen = getattr(made, "host_maker", None)  # by the spec of a plan
         is_meant = getattr(made, engine.field, None) is not None if chosen is None else chosen == engine.field
@@ -249,13 +252,13 @@ def find_host_maker(made: Spec | Plan) -> HostMaker | None:
 
 
 def task_starters() -> list[TaskStarter]:
-    """Return what features offer to start tasks with."""
+    """Return the task starters of all features."""
     places = dict.fromkeys(place for feature in features().values() for place in feature.task_starters.values())
     return [load(place)() for place in places]
 
 
 def find_task_starter(made: Spec | Plan) -> TaskStarter:
-    """Return what starts the tasks of a spec or plan."""
+    """Return the task starter of a spec or plan."""
     from tflaunch.plan.task_starter import TaskStarter
 
     starters = (item for feature in features().values() for item in feature.task_starters.items())
@@ -265,7 +268,10 @@ def find_task_starter(made: Spec | Plan) -> TaskStarter:
 
 
 def _features_of_others() -> dict[str, Feature]:
-    """Return the features of other packages; one that cannot be imported is left out, with a sentence on stderr."""
+    """Return the features of other packages.
+
+    One that cannot be imported is left out, with a sentence on stderr.
+    """
     if not any(map(_offers_features, sys.path)):
         return {}
     from importlib.metadata import entry_points
@@ -285,14 +291,20 @@ def _features_of_others() -> dict[str, Feature]:
 
 
 def ask(name: str, place: str, *about: Any) -> Any:
-    """Return what a function of a feature returns; None if it fails, and the feature is left out then."""
+    """Call a function of a feature; return None if it fails.
+
+    The feature is left out then.
+    """
     with feature_faults.isolated(name):
         return load(place)(*about)
     return None
 
 
 def _offers_features(path: str) -> bool:
-    """Return whether a package in a directory has features: reading all metadata takes a quarter of an `up`."""
+    """Return whether a package in a directory has features.
+
+    To read all metadata would take a quarter of an `up`.
+    """
     try:
         names = os.listdir(path or ".")
     except OSError:

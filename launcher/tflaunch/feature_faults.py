@@ -1,7 +1,8 @@
-"""Keep the faults of features from runs: a feature that raises is left out for the rest of the process, in one line.
+"""Keep the faults of features from runs.
 
-Only what decides (the core, orders, sessions, the stores) may end a run. Who calls a feature does so in `isolated`;
-callbacks of features are recognized by the modules in the traceback.
+A feature that raises is left out for the rest of the process, in one line. Only what decides (the core, orders,
+sessions, the stores) may end a run. Who calls a feature does so in `isolated`; callbacks of features are recognized by
+the modules in the traceback.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _tell: Callable[[str, str], None] = _print
 
 
 def tell_with(tell: Callable[[str, str], None] | None) -> None:
-    """Have faults told by a function that takes the feature's name and the reason; None: on stderr, as at first."""
+    """Report faults by a function of the feature's name and the reason.
+
+    With None, they are printed to stderr, as at first.
+    """
     global _tell  # noqa: PLW0603 (a process supervises one run)
     _tell = tell or _print
 
@@ -42,7 +46,7 @@ def left_out() -> Mapping[str, str]:
 
 
 def sentence(feature: str, reason: str, run: str = "", host: str = "") -> str:
-    """Return one sentence about a feature that is left out: in the agent of a host, or in this process."""
+    """Return one sentence about a feature that is left out, here or on a host."""
     where = f" on {host}" if host else ""
     goes_on = f"; run {run} goes on without it" if run else ""
     return f"the feature {feature} has failed{where} and is left out: {reason}{goes_on}"
@@ -50,9 +54,10 @@ def sentence(feature: str, reason: str, run: str = "", host: str = "") -> str:
 
 @contextmanager
 def isolated(feature: str = "", *expected: type[Exception]) -> Iterator[None]:
-    """Leave out a feature if the block raises anything but what is ``expected``, which is raised.
+    """Leave out a feature if the block raises anything unexpected.
 
-    Without the name of one, it is the feature whose function has raised the error; others' errors are raised.
+    What is ``expected`` is raised. Without the name of a feature, it is the one whose function has raised the error;
+    others' errors are raised.
     """
     try:
         yield
@@ -66,7 +71,7 @@ def isolated(feature: str = "", *expected: type[Exception]) -> Iterator[None]:
 
 
 def excuse(error: BaseException) -> bool:
-    """Return whether a function of a feature has raised this error; the feature is left out then."""
+    """Leave out the feature that has raised an error; return whether one has."""
     feature = name_of_raiser(error, {_FEATURES: "", **_modules_of_others})
     if feature:
         leave_out(feature, error)
