@@ -233,7 +233,7 @@ def test_a_process_that_cannot_wait_says_why(launch: Launch, options: tuple[str,
     [signal.SIGKILL, ENDING[0], *(pytest.param(each, marks=pytest.mark.thorough) for each in ENDING[1:])],
 )
 def test_a_process_that_ends_while_its_run_waits(launch: Launch, number: int) -> None:
-    """The run says so, whoever follows it is told, and the next one takes its place."""
+    """The run says so, its follower says so, and the next one takes its place."""
     held(launch)
     following = start_queued(launch, "--queue", shell(launch, MARK))
     (first,) = (entry["run"] for entry in queued(launch))

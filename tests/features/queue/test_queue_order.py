@@ -231,7 +231,7 @@ def test_a_run_that_is_stopped_before_it_has_begun_leaves_nothing(path: Path, ti
 
 @pytest.mark.parametrize("claimed", ["", tickets.BEGINS], ids=["waits", "begins"])
 def test_a_run_whose_process_was_killed_is_lost(path: Path, ticket: tuple[Path, int], claimed: str) -> None:
-    """It stands in nobody's way, and can be taken out."""
+    """No other run waits for it, and it can be taken out."""
     if claimed:
         assert tickets.claim(path, claimed)
     os.close(ticket[1])

@@ -53,7 +53,7 @@ def queue(slots: int | None, as_json: bool) -> None:
 
 
 def _waiting_elsewhere() -> list[str]:
-    """Return sentences about the runs that wait in the queues of engines, such as Slurm."""
+    """Describe the runs that wait in the queues of engines, such as Slurm."""
     from tflaunch.client.run_location import locate_run
     from tflaunch.features.queue.location import QueuedRun
     from tflaunch.store import run_names

@@ -1,4 +1,4 @@
-"""What a run takes of its machines: some of their GPUs, none, or all that it sees. Pure."""
+"""What a run takes of its machines: some GPUs, none, or all that it sees. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Share(NamedTuple):
 
 
 def machine_of(host: HostPlan) -> str | None:
-    """Return the name of a host's machine, the same for all hosts of a plan there; None if a scheduler gives it."""
+    """Return the name of a host's machine; None if a scheduler gives it."""
     if host.is_local:
         return LOCALHOST
     if host.engine is not None and (is_made(host.engine) or host.inherits):
@@ -36,7 +36,7 @@ def machine_of(host: HostPlan) -> str | None:
 
 
 def held_shares(plan: Plan, gpus_here: int | None) -> dict[str, Share]:
-    """Return what a running plan holds of each machine.
+    """Return the share that a running plan holds of each machine.
 
     Args:
         plan: the plan.
@@ -46,9 +46,10 @@ def held_shares(plan: Plan, gpus_here: int | None) -> dict[str, Share]:
 
 
 def wanted_shares(plan: Plan, gpus_here: int | None) -> dict[str, Share]:
-    """Return what a plan that waits needs of each machine; arguments are those of `held_shares`.
+    """Return the share that a plan that waits needs of each machine.
 
-    GPUs that tflaunch has chosen can be others (see `with_devices`), if those of the machine are known.
+    The arguments are those of `held_shares`. GPUs that tflaunch has chosen can be others (see `with_devices`), if those
+    of the machine are known.
     """
     devices = _devices_of_machines(plan, gpus_here)
     wanted = {}
@@ -62,7 +63,7 @@ def wanted_shares(plan: Plan, gpus_here: int | None) -> dict[str, Share]:
 
 
 def with_devices(plan: Plan, devices: Mapping[str, Sequence[str]]) -> Plan:
-    """Return the plan with these GPUs of each machine for its tasks, in their order, in place of those chosen."""
+    """Return the plan with these GPUs of each machine in place of those chosen."""
     machines = {host.host: machine_of(host) for host in plan.hosts}
     left = {machine: list(names) for machine, names in devices.items()}
 
@@ -78,7 +79,7 @@ def with_devices(plan: Plan, devices: Mapping[str, Sequence[str]]) -> Plan:
 
 
 def with_inherited_devices(plan: Plan, visible: str | None) -> Plan:
-    """Return the plan in which tasks on this machine name the GPUs that they would inherit, as ``visible``."""
+    """Return the plan whose tasks here name the GPUs that they would inherit."""
     if visible is None:
         return plan
 
@@ -109,7 +110,7 @@ def _held(machine: str, tasks: Sequence[TaskPlan], gpus_here: int | None) -> Sha
 
 
 def _named(task: TaskPlan) -> tuple[str, ...] | None:
-    """Return the GPUs that a task sees; None if it sees all, or only its host knows which."""
+    """Return the GPUs that a task sees; None for all, or if only its host knows."""
     text = task.env.get(_VISIBLE)
     return None if text is None or "${" in text else _names_in(text)
 
@@ -119,7 +120,7 @@ def _names_in(text: str) -> tuple[str, ...]:
 
 
 def _is_chosen(task: TaskPlan) -> bool:
-    """Return whether tflaunch has chosen the GPUs of a task, so that it may choose others."""
+    """Return whether tflaunch has chosen the GPUs of a task, and may choose others."""
     return _VISIBLE in task.reasons
 
 

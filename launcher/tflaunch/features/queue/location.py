@@ -22,14 +22,17 @@ _BETWEEN_TRIES = 0.05  # seconds, between two looks at whether it has begun
 
 
 class QueuedRun(RunLocation):
-    """A run that has not left the queue, or was refused. It may begin at any moment, and lives here from then on."""
+    """A run that has not left the queue, or was refused.
+
+    It may begin at any moment, and lives here from then on.
+    """
 
     def begins_after_others(self) -> bool:
         """Return whether it has not left the queue."""
         return self._state() in _IN_QUEUE
 
     def describe_run(self) -> dict[str, Any]:
-        """Return what `ls` shows before it has begun."""
+        """Return its state in `ls`, and its values of `--matrix`."""
         state, refusal = self._state(), tickets.read_refusal(self.directory)
         if refusal is not None:
             return {"state": "stopped" if refusal.exit_code > 128 else "failed", "exit_code": refusal.exit_code}
@@ -83,7 +86,7 @@ class QueuedRun(RunLocation):
         return stop_begun()
 
     def stop_unsupervised(self, grace: float | None) -> None:
-        """Take it out of the queue; if it begins just now, it is stopped as soon as it has a supervisor."""
+        """Take it out of the queue; if it begins just now, stop its supervisor."""
         while not self._withdraw():
             try:
                 ControlClient(self.directory).ask("stop", grace=grace)
@@ -94,7 +97,7 @@ class QueuedRun(RunLocation):
                 time.sleep(_BETWEEN_TRIES)
 
     def _withdraw(self) -> bool:
-        """Take it out of the queue, and delete its directory; return False if it does not wait, or begins just now."""
+        """Take it out of the queue and delete it; return False if it does not wait."""
         try:
             is_ours = tickets.claim(self.directory, tickets.WITHDRAWN)
             if is_ours:
@@ -104,7 +107,7 @@ class QueuedRun(RunLocation):
         return is_ours
 
     def _state(self) -> str:
-        """Return ``queued``, ``beginning``, ``begun``, ``refused``, ``withdrawn``, or ``lost`` if it was killed before.
+        """Return ``queued``, ``beginning``, ``begun``, ``refused``, ``withdrawn``, ``lost``.
 
         Its process takes the lock of the run before that of the ticket is free, and changes files before it frees a
         lock. So the locks are looked at in this order, and before the files.

@@ -1,10 +1,11 @@
-"""Find the runs that hold machines and GPUs: live ones, and those whose tasks may have survived their supervisor."""
+"""Find the runs that hold machines and GPUs: live ones, and lost ones with tasks."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from tflaunch.client import runs
@@ -23,14 +24,14 @@ _FENCE = 5.0  # seconds after lease and grace until tasks of a lost supervisor a
 
 
 class MachineUse:
-    """What the runs of this user hold, looked up again and again: runs that have ended are not read twice."""
+    """Tells again and again what runs hold, and reads none twice that has ended."""
 
     def __init__(self) -> None:
         self._over: set[str] = set()
         self._begun: dict[str, tuple[Plan, Shares]] = {}
 
     def holders(self, waiting: Collection[str]) -> dict[str, Shares | None]:
-        """Return what runs hold, apart from those in ``waiting``: None for one that has not recorded its plan yet.
+        """Return what runs hold, apart from ``waiting``; None before a plan is recorded.
 
         Raises:
             TflaunchError: the runs cannot be listed.
@@ -51,7 +52,7 @@ class MachineUse:
         return found
 
     def _shares(self, path: Path, is_locked: bool) -> Shares | None:
-        """Return what a run holds; None if that is nothing, or not known."""
+        """Return the shares of a run; None if it has none, or no plan yet."""
         if not tickets.has_begun(path):
             return None
         if not is_locked:
@@ -72,7 +73,7 @@ class MachineUse:
 
 
 def _is_beginning(path: Path) -> bool:
-    """Return whether a run has no journal, or the first record of that is not complete yet."""
+    """Return whether the first record of a journal is still to be written."""
     try:
         with open(path / JOURNAL_NAME, "rb") as file:
             return not file.readline().endswith(b"\n")
@@ -83,7 +84,7 @@ def _is_beginning(path: Path) -> bool:
 
 
 def _may_have_tasks(path: Path, plan: Plan) -> bool:
-    """Return whether tasks of a run without a supervisor may be alive: its lease has not expired, for instance."""
+    """Return whether tasks of a run without a supervisor may be alive."""
     if runs.has_agent(path):
         return True
     if all(host.is_local for host in plan.hosts):
@@ -93,10 +94,8 @@ def _may_have_tasks(path: Path, plan: Plan) -> bool:
 
 def _last_change(path: Path) -> float:
     """Return when journal or logs were last written to."""
-    times = []
+    times = [0.0]
     for file in (path / JOURNAL_NAME, *path.glob("logs/*")):
-        try:
+        with suppress(OSError):
             times.append(file.stat().st_mtime)
-        except OSError:
-            continue
-    return max(times, default=0.0)
+    return max(times)

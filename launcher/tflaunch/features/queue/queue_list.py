@@ -18,9 +18,10 @@ _SHOWN = 3  # runs in a sentence
 
 
 class QueueEntry(NamedTuple):
-    """A run that waits, since `queued` (seconds since 1970); `needs`: machine to number of GPUs, null for all of it.
+    """A run that waits.
 
-    ``values`` are those of `--matrix`; ``reason`` is a sentence.
+    `queued` is when, in seconds since 1970; `needs` has the number of GPUs by machine, null for all of it. ``values``
+    are those of `--matrix`; ``reason`` is a sentence.
     """
 
     run: str
@@ -43,7 +44,7 @@ def overview() -> Waiting:
 
 
 def reason_of(run: str) -> str:
-    """Return what a run waits for, "" if it does not wait, or begins just now."""
+    """Return the obstacles of a run in words, "" if it has none, or does not wait."""
     return next((entry.reason for entry in overview() if entry.run == run and entry.obstacles), "")
 
 

@@ -16,7 +16,7 @@ Shares = Mapping[str, Share]
 
 
 class Obstacle(NamedTuple):
-    """Runs that hold a machine; with `is_ahead`, they wait for it as well, and were queued before."""
+    """Runs that hold a machine, or with `is_ahead` wait for it, too, and longer."""
 
     machine: str
     runs: tuple[str, ...]
@@ -24,7 +24,7 @@ class Obstacle(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What happens to a run: it begins with these GPUs of each machine, or there are obstacles."""
+    """The GPUs of each machine with which a run begins, or its obstacles."""
 
     devices: Mapping[str, tuple[str, ...]]
     obstacles: tuple[Obstacle, ...]
@@ -66,7 +66,7 @@ def _occupy(on_machine: dict[str, list[tuple[str, Share]]], run: str, shares: Sh
 
 
 def _room(share: Share, there: Sequence[tuple[str, Share]], slots: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the runs that leave no room for a share of their machine, and otherwise the GPUs for it."""
+    """Return the runs that leave too little for a share, otherwise its GPUs."""
     if share.gpus:
         held = {device for _, other in there for device in other.devices}
         free = tuple(device for device in share.devices if device not in held)[: share.gpus]

@@ -1,4 +1,4 @@
-"""`up --queue` and `--matrix`: start the process in which runs wait, and follow them."""
+"""`up --queue` and `--matrix`: start the process of runs that wait, follow them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def check_start(value: object, launching: Launching) -> None:
 
 
 def submit(launching: Launching) -> int:
-    """Put a run of a plan into the queue, or a run for each combination of `--matrix`; follow them unless detached.
+    """Queue a run of a plan, or one for each combination of `--matrix`.
+
+    They are followed, unless detached.
 
     Returns:
         The exit code: if several runs are followed, that of the first which did not succeed.
@@ -79,7 +81,7 @@ def submit(launching: Launching) -> int:
 
 
 def _follow_all(queued: Sequence[Path], is_quiet: bool) -> int:
-    """Tell how runs begin and end; then compare them. Ctrl-C stops those that are left."""
+    """Say how runs begin and end, then compare them; Ctrl-C stops what is left."""
     from tflaunch.client.run_list import entry_of, table
     from tflaunch.tui import terminal
 

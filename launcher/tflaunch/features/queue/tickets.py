@@ -1,4 +1,4 @@
-"""The local queue: runs that wait until their machines are free, in the order of their tickets.
+"""The local queue: runs wait for their machines, in the order of tickets.
 
 A ticket is a file whose name begins with the time. It lists the runs of one process, which holds the file's lock until
 it has begun them all; the kernel releases the lock when the process dies. A run waits while its directory has
@@ -67,7 +67,7 @@ class Refusal(NamedTuple):
 
 
 def queue_directory() -> Path:
-    """Return the directory of the queue; a TflaunchError says that another user could have put files there."""
+    """Return the directory of the queue, to which no other user can write."""
     path = home() / "queue"
     try:
         private_files.require_own(path)
@@ -86,7 +86,7 @@ def _tickets_directory() -> Path:
 
 
 def issue(runs: Sequence[tuple[Path, Mapping[str, Share], Mapping[str, str]]]) -> tuple[Path, int]:
-    """Put runs at the end of the queue; return their ticket, and the descriptor that holds its lock.
+    """Queue runs; return their ticket, and the descriptor that holds its lock.
 
     Args:
         runs: their directories, what each needs of each machine, and its values of `--matrix`.
@@ -109,7 +109,7 @@ def issue(runs: Sequence[tuple[Path, Mapping[str, Share], Mapping[str, str]]]) -
 
 
 def read_waiting() -> list[Entry]:
-    """Return the runs that wait, the oldest first; tickets of dead processes are removed."""
+    """Return the runs that wait, the oldest first, and remove dead tickets."""
     directory, runs = _tickets_directory(), runs_directory()
     try:
         paths = sorted(directory / name for name in os.listdir(directory) if not name.startswith("."))
@@ -125,17 +125,17 @@ def read_waiting() -> list[Entry]:
 
 
 def waits(run: Path) -> bool:
-    """Return whether a run waits, given its directory: its process lives, and has not begun it."""
+    """Return whether a run waits, and its process lives, given its directory."""
     entry = read_entry(run)
     return entry is not None and linux.is_lock_free(str(_tickets_directory() / entry.ticket)) is False
 
 
 def read_entry(run: Path) -> Entry | None:
-    """Return the entry of a run that waits, or whose process has died; None for any other."""
+    """Return the entry of a run that waits, or has died waiting, else None."""
     try:
         return _read_entry(run) if os.path.lexists(run / QUEUED) else None
     except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
-        return None  # it has just left the queue; or somebody has changed the file, and it does not begin
+        return None  # it has just left the queue; or its user has changed the file, and it does not begin
 
 
 @functools.lru_cache(maxsize=10_000)  # each process of the queue reads all of them, again and again
@@ -164,7 +164,7 @@ def _runs_of(ticket: Path) -> list[str]:
 
 
 def claim(run: Path, name: str) -> bool:
-    """Give the file of a run that waits another name; return False if another process has done so, or the run is gone.
+    """Rename the file of a run that waits; return False if another was first.
 
     Raises:
         OSError: the file system is read-only, for instance.
@@ -210,7 +210,7 @@ def has_begun(run: Path) -> bool:
 
 @contextmanager
 def deciding() -> Iterator[bool]:
-    """Hold the lock without which no run of the queue begins; yield False if another process keeps it."""
+    """Hold the lock of those who decide; yield False if another process keeps it."""
     descriptor = os.open(queue_directory() / _LOCK, _NEW_FILE, 0o600)
     try:
         yield linux.take_lock(descriptor, _PATIENCE)
@@ -219,7 +219,7 @@ def deciding() -> Iterator[bool]:
 
 
 def read_slots() -> int:
-    """Return how many runs may be on a machine at once, apart from those that have GPUs of their own there."""
+    """Return how many runs may share a machine, beside those with their own GPUs."""
     try:
         return min(max(int((queue_directory() / _SLOTS).read_text()), 1), MOST_SLOTS)
     except (OSError, ValueError):

@@ -1,9 +1,8 @@
-"""The process of runs that wait: it begins each of them when its machines are free.
+"""The process of runs that wait: it begins each when its machines are free.
 
 A run of `up --queue` has one, which becomes its supervisor; the runs of `up --matrix` have one together, which forks a
 supervisor for each. All these processes decide alike, one at a time (`tickets.deciding`), and each begins only its own
-runs. A run that has just begun has its lock, but no journal: until it has one, nobody knows what it holds, and no other
-run begins.
+runs. A run that has just begun has its lock, but no journal: until that says what it holds, no other run begins.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Turn(NamedTuple):
 
 
 def wait(plan: Plan, turns: Sequence[Turn], extras: Mapping[str, Any], begun: Callable[[], None]) -> int:
-    """Queue runs, and begin each when its turn has come; return 0 when none waits any more.
+    """Queue runs, begin each in its turn, and return 0 when none waits any more.
 
     Args:
         plan: that of all runs, with the placeholders of `--matrix`.
@@ -112,7 +111,7 @@ class _Waiter:
             time.sleep(self._pause)
 
     def _state(self) -> list[object]:
-        """Return what changes when a run may begin that could not; it costs a tenth of a look."""
+        """Return all that changes when a run may begin; a look costs ten times as much."""
         changed_at = tickets.queue_directory().stat().st_mtime_ns  # with the slots
         paths = [runs_directory() / run for run in sorted(self._watched)]
         return [
