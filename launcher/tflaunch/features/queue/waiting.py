@@ -101,7 +101,7 @@ class _Waiter:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
             if not waits:
                 break
-            if self._watched == watched:
+            if self._watched and self._watched == watched:
                 self._await_change(state)
         self._ticket.unlink(missing_ok=True)
 
@@ -122,6 +122,9 @@ class _Waiter:
     def _look(self) -> bool:
         """Begin the runs whose turn it is; return whether any of this ticket still waits."""
         with tickets.deciding() as decides:
+            if not decides:
+                self._watched = set()  # the next look comes at once, and waits for the lock again
+                return True
             entries = tickets.read_waiting()
             holders = self._use.holders({entry.run for entry in entries})
             verdicts = decide({entry.run: entry.needs for entry in entries}, holders, tickets.read_slots())
@@ -129,33 +132,37 @@ class _Waiter:
             for entry, verdict in zip(entries, verdicts, strict=True):
                 if entry.ticket != self._ticket.name:
                     continue
-                if decides and not verdict.obstacles:
-                    self._begin(self._turns[entry.run], verdict.devices)
-                else:
-                    waiting.append(entry.run)
-                    obstacles.update(run for obstacle in verdict.obstacles for run in obstacle.runs)
-                    if not any(obstacle.is_ahead for obstacle in verdict.obstacles):
-                        self._pause = _NEXT
+                if not verdict.obstacles and self._begin(self._turns[entry.run], verdict.devices):
+                    continue
+                waiting.append(entry.run)
+                obstacles.update(run for obstacle in verdict.obstacles for run in obstacle.runs)
+                if not any(obstacle.is_ahead for obstacle in verdict.obstacles):
+                    self._pause = _NEXT
         # Of the own runs that wait only the first: it is ahead of the others, or shares no machine with them.
         self._watched = obstacles.difference(waiting).union(waiting[:1])
         return bool(waiting)
 
-    def _begin(self, turn: Turn, devices: Mapping[str, Sequence[str]]) -> None:
-        """Supervise a run in this process if it is the only one, else in a fork."""
+    def _begin(self, turn: Turn, devices: Mapping[str, Sequence[str]]) -> bool:
+        """Supervise a run here or in a fork; return whether it has left the queue."""
         path = turn.directory.path
         try:
             lock = run_lock.take_lock(path)
         except TflaunchError:
-            return  # it is being removed
-        is_ours = tickets.claim(path, tickets.BEGINS)
-        if is_ours and len(self._turns) == 1:
+            return False  # `prune` looks at it, for instance
+        if tickets.claim(path, tickets.BEGINS) and self._is_to_supervise():
+            daemon.be_supervisor(path, lambda _: self._supervise(turn, devices, lock), kept=[lock])
+        os.close(lock)
+        return True
+
+    def _is_to_supervise(self) -> bool:
+        """Return True in the process of a new supervisor: this one, or a fork of it."""
+        if len(self._turns) == 1:
             self._ticket.unlink(missing_ok=True)
-        elif not is_ours or os.fork():
-            os.close(lock)
-            return
+        elif os.fork():
+            return False
         else:
             os.setsid()
-        daemon.be_supervisor(path, lambda _: self._supervise(turn, devices, lock), kept=[lock])
+        return True
 
     def _supervise(self, turn: Turn, devices: Mapping[str, Sequence[str]], lock: int) -> int:
         path = turn.directory.path
