@@ -54,7 +54,7 @@ class TestRun:
         done = launch.run("run", "-q", *attached, *OPEN, "-n", 1, "sh", "-c", "echo out; sleep 0.2")
         shown = launch.run_directory().name if attached else "worker:0 | out"
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{shown}\n", "")
-        assert launch.run("wait").returncode == 0
+        launch.succeed("wait")
         failed = launch.run("run", "-q", *OPEN, "-n", 1, "sh", "-c", "exit 5")
         assert failed.returncode == 5
         assert failed.stderr.startswith("tflaunch: worker:0 exited with code 5\n")
@@ -141,7 +141,7 @@ def test_runs_are_listed_by_state_number_and_time(launch: Launch) -> None:
     assert names("--since", "1h", "--state", "failed") == ["false"]
     assert names("--since", "2099-01-01") == []
     assert launch.run("ls", "--since", "2099-01-01").stderr == "tflaunch: no such runs\n"
-    assert launch.run("down", "sleep").returncode == 0
+    launch.succeed("down", "sleep")
 
 
 def test_json_of_many_specs_says_which_problem_is_whose(tmp_path: Path):

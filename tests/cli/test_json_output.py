@@ -44,14 +44,14 @@ def test_the_output_about_a_live_run_fits(launch: Launch) -> None:
     assert len(fits("ps", launch.run("ps", "--json"))["tasks"]) == 2
     assert len(fits("stacks", launch.run("stacks", "--json"))["tasks"]) == 2
     assert fits("explain", launch.run("explain", "--json"))["culprit"] is None
-    assert launch.run("down").returncode == 0
+    launch.succeed("down")
 
 
 def test_the_output_about_ended_runs_fits(launch: Launch) -> None:
     python = ["python3", "-c", "import no_such_module"]
     failing = launch.spec("bad.json", cluster={"worker": 1}, command=python, restart={"max": 0})
     assert launch.run("up", failing, "--name", "bad").returncode == 1
-    assert launch.run("up", launch.shell("true", workers=1, collect=["*"]), "--name", "good").returncode == 0
+    launch.succeed("up", launch.shell("true", workers=1, collect=["*"]), "--name", "good")
     assert fits("explain", launch.run("explain", "bad", "--json"))["culprit"]["traceback"]
     assert fits("ps", launch.run("ps", "bad", "--json"))["state"] == "failed"
     assert len(fits("ls", launch.run("ls", "--json"))) == 2
@@ -137,8 +137,8 @@ def test_a_live_run_and_one_whose_supervisor_was_killed(launch: Launch) -> None:
     lost = explained(launch)
     assert lost["sentence"] == "its supervisor was killed"
     resume, down = lost["next"]
-    assert launch.run(*shlex.split(resume)[1:], "-d").returncode == 0
-    assert launch.run(*shlex.split(down)[1:]).returncode == 0
+    launch.succeed(*shlex.split(resume)[1:], "-d")
+    launch.succeed(*shlex.split(down)[1:])
     stopped = explained(launch)
     assert (stopped["state"], stopped["exit_code"]) == ("stopped", 143)
     assert stopped["culprit"]["task"] is None
@@ -154,6 +154,6 @@ def test_what_has_just_failed_is_explained_and_shown_first(launch: Launch) -> No
     assert [launch.run("logs", *task).stdout for task in ([], ["worker"])] == ["fails\n", "fails\n"]
     launch.wait_for_log("worker:1", "lives")
     launch.detach(lives, "--name", "later")
-    assert launch.run("down", "job").returncode == 0
+    launch.succeed("down", "job")
     assert explained(launch)["run"].startswith("later-")
-    assert launch.run("down").returncode == 0
+    launch.succeed("down")

@@ -51,7 +51,7 @@ def test_up_d_returns_when_the_tasks_run(launch: Launch) -> None:
     assert [path.stat().st_mode & 0o077 for path in (directory, directory / "control.sock")] == [0, 0]
     assert [task["state"] for task in current["tasks"]] == ["running", "running"]
     (launch.directory / "go").touch()
-    assert launch.run("wait", run).returncode == 0
+    launch.succeed("wait", run)
 
 
 def test_up_d_returns_the_failure(launch: Launch) -> None:
@@ -128,7 +128,7 @@ def test_ps_asks_the_agents_when_the_supervisor_is_dead(launch: Launch) -> None:
 
 def test_down_ends_a_run_and_can_be_repeated(launch: Launch) -> None:
     """With TERM and the requested grace; 0 even if nothing runs; `wait` gets 143."""
-    assert launch.run("down").returncode == 0
+    launch.succeed("down")
     detached(launch, "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done", workers=1)
     launch.wait_for_log("worker:0", "up")
     waiting = launch.start("wait")
@@ -150,7 +150,7 @@ def test_down_all_ends_every_run(launch: Launch) -> None:
     refused = launch.run("down")
     assert refused.returncode == 2
     assert "several runs are live" in refused.stderr
-    assert launch.run("down", "--all", "-t", 0).returncode == 0
+    launch.succeed("down", "--all", "-t", 0)
     assert not launch.survivors()
     listed = json.loads(launch.run("ls", "--json").stdout)
     assert [entry["state"] for entry in listed] == ["stopped"] * 3
@@ -165,8 +165,7 @@ def test_restart_starts_the_gang_anew_for_free(launch: Launch) -> None:
         return {task["task"]: task["pid"] for task in launch.status()["tasks"]}
 
     before = pids()
-    restarted = launch.run("restart")
-    assert restarted.returncode == 0
+    restarted = launch.succeed("restart")
     note = "they go on from the checkpoints that they save, if any"
     assert re.fullmatch(rf"tflaunch: restarting all tasks that train of job-\S+; {note}\n", restarted.stderr)
     launch.wait_for_log("worker:1", "up worker:1 1")
@@ -177,20 +176,19 @@ def test_restart_starts_the_gang_anew_for_free(launch: Launch) -> None:
     wait_until(lambda: len(launch.records("task_started", task="board")) == 2)
     assert [task for task, pid in pids().items() if pid != gang[task]] == ["board"]
     (launch.directory / "go").touch()
-    assert launch.run("wait").returncode == 0
+    launch.succeed("wait")
 
 
 def test_kill_sends_a_signal(launch: Launch) -> None:
     """To the given tasks; the restart rules decide what follows."""
     detached(launch, "trap 'echo got USR1' USR1; " + UNTIL_GO)
     launch.wait_for_log("worker:1", "up")
-    sent = launch.run("kill", "-s", "USR1", "worker:1")
-    assert sent.returncode == 0
+    sent = launch.succeed("kill", "-s", "USR1", "worker:1")
     assert "sent SIGUSR1 to worker:1 of job-" in sent.stderr
     launch.wait_for_log("worker:1", "got USR1")
     assert "USR1" not in launch.log("worker:0")
     (launch.directory / "go").touch()
-    assert launch.run("wait").returncode == 0
+    launch.succeed("wait")
 
 
 def test_ps_names_a_server_that_has_ended_while_the_chief_trains(launch: Launch) -> None:
@@ -201,7 +199,7 @@ def test_ps_names_a_server_that_has_ended_while_the_chief_trains(launch: Launch)
     shown = launch.run("ps")
     assert re.search(r"^ps:0 +succeeded", shown.stdout, re.MULTILINE)
     assert "ps:0 ended with code 0, though the job still needs it; end the program of a server" in shown.stderr
-    assert launch.run("down", "-t", "0").returncode == 0
+    launch.succeed("down", "-t", "0")
 
 
 def test_names_that_other_tools_have_lead_to_the_command(launch: Launch) -> None:
@@ -275,7 +273,7 @@ def test_attach_offers_to_take_over(launch: Launch) -> None:
     assert refused.returncode == 125
     assert f"tflaunch up --resume {run}" in refused.stderr
     (launch.directory / "go").touch()
-    assert launch.run("attach", "--resume").returncode == 0
+    launch.succeed("attach", "--resume")
     assert launch.run("logs", "--fold", "--tail", 1).stdout == "worker:0-1 | done\n"
 
 
@@ -289,7 +287,7 @@ def test_stopped_readers_block_nobody(launch: Launch) -> None:
     for reader in readers:
         reader.send_signal(signal.SIGSTOP)
     (launch.directory / "go").touch()
-    assert launch.run("wait").returncode == 0
+    launch.succeed("wait")
     for task in ("worker:0", "worker:1"):
         assert launch.log(task).splitlines()[-count:] == [str(number) for number in range(1, count + 1)]
     for reader in readers:
@@ -308,7 +306,7 @@ def test_a_stopped_supervisor_is_named(launch: Launch) -> None:
     subprocess.run(remedy, shell=True, check=True)
     assert launch.status(run)["phase"] == "running"
     (launch.directory / "go").touch()
-    assert launch.run("wait").returncode == 0
+    launch.succeed("wait")
 
 
 def test_a_second_supervisor_fences_the_first(launch: Launch) -> None:
@@ -327,7 +325,7 @@ def test_a_second_supervisor_fences_the_first(launch: Launch) -> None:
     assert "another tflaunch has taken over run" in (launch.run_directory() / "supervisor.log").read_text()
     assert [task["pid"] for task in launch.status()["tasks"]] == pids
     (launch.directory / "go").touch()
-    assert launch.run("wait").returncode == 0
+    launch.succeed("wait")
     assert launch.log("worker:0") == "up worker:0 0\ndone\n"
 
 

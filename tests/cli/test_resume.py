@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch
 from support.releases import VERSION, release
 from support.waiting import wait_until
 from tflaunch.core import event_records
@@ -56,7 +56,7 @@ def test_a_living_run_is_watched_restarted_and_followed(launch: Launch, other: L
     """Its supervisor and agents are those of the other release."""
     run = detached(other, strategy="none", restart={"max": 3})
     assert [task["state"] for task in launch.status()["tasks"]] == ["running", "running"]
-    assert launch.run("restart", "worker:0").returncode == 0
+    launch.succeed("restart", "worker:0")
     launch.wait_for_log("worker:0", "begun", 2)
     following = launch.start("attach", until="| begun")
     (launch.directory / "go").touch()
@@ -72,10 +72,10 @@ def test_a_run_without_supervisor_is_taken_over(launch: Launch, other: Launch, c
     before = pids(launch)
     other.kill_supervisor()
     if command == "down":
-        assert launch.run("down", run).returncode == 0
+        launch.succeed("down", run)
         assert launch.status(run)["state"] == "stopped"
         return
-    assert launch.run("up", "--resume", run, "-d").returncode == 0
+    launch.succeed("up", "--resume", run, "-d")
     assert pids(launch) == before
     (launch.directory / "go").touch()
     assert launch.run("wait", run).returncode == 7
@@ -99,7 +99,7 @@ def test_agents_of_another_protocol_keep_their_tasks(launch: Launch, other_proto
         )
     assert other_protocol.run("up", "--resume", run, "-d").returncode == 0
     assert pids(launch) == before
-    assert launch.run("down", run).returncode == 0
+    launch.succeed("down", run)
 
 
 @pytest.mark.thorough
@@ -136,7 +136,7 @@ def test_an_event_that_is_gone_changes_nothing_but_the_events(launch: Launch) ->
     assert event_records.from_record(GONE) is None
     assert (launch.status(), launch.run("logs").stdout, journal.read_job(directory)[1]) == (status, logs, job)
     assert "trained" in logs
-    assert launch.run("ps").returncode == 0
+    launch.succeed("ps")
     printed = [json.loads(line) for line in launch.run("events", "--json").stdout.splitlines()]
     assert [record for record in printed if GONE.items() <= record.items()]
     assert " task_caught_up host=localhost " in launch.run("events").stdout
@@ -152,8 +152,7 @@ GRACE = {"lease": PATIENCE, "grace": 0.2}
 
 def begin(launch: Launch, spec: Path, words: str) -> str:
     """Start a run, kill its supervisor after some output, and return the run's name."""
-    running = launch.start("up", spec)
-    read_until(running, words)
+    running = launch.start("up", spec, until=words)
     running.kill()
     running.communicate(timeout=PATIENCE)
     return launch.run_directory().name

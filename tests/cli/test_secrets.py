@@ -97,8 +97,7 @@ def test_a_resumed_run_reads_them_again(secret: Launch) -> None:
     script = f"{PRINT_DIGEST}; {WAIT}; exit 7"
     timeouts = {"lease": PATIENCE, "grace": 0.2}
     spec = secret.shell(script, 1, secrets=SECRETS, strategy="none", restart=RESTART, timeouts=timeouts)
-    started = secret.start("up", spec)
-    read_until(started, DIGEST)
+    started = secret.start("up", spec, until=DIGEST)
     started.kill()
     started.communicate(timeout=PATIENCE)
     run = secret.run_directory().name

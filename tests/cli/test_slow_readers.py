@@ -61,7 +61,7 @@ def test_a_reader_that_stops_costs_no_byte(launch: Launch) -> None:
     """The job ends first; a reader that resumes gets everything, and memory stays flat."""
     running = launch.start("up", program(launch))
     await_end(launch)
-    assert launch.run("wait").returncode == 0
+    launch.succeed("wait")
     assert is_whole(launch)
     assert running.poll() is None
     assert psutil.Process(running.pid).memory_info().rss < SUPERVISOR_MEMORY
@@ -135,7 +135,7 @@ def test_attach_waits_for_its_reader_in_little_memory(launch: Launch) -> None:
     assert psutil.Process(follower.pid).memory_info().rss < SUPERVISOR_MEMORY
     follower.send_signal(signal.SIGINT)
     assert follower.wait(PATIENCE) == 130
-    assert launch.run("down").returncode == 0
+    launch.succeed("down")
 
 
 def thorough(*values: object) -> Any:
@@ -185,7 +185,7 @@ def test_a_follower_ends_when_its_reader_is_gone(launch: Launch, verb: str) -> N
     ended = launch.paste(f"(timeout {PATIENCE} {TFLAUNCH} {verb}; echo $? > code) | head -1")
     assert ended.stdout.count("\n") == 1, ended.stderr
     assert (launch.directory / "code").read_text() == "1\n"
-    assert launch.run("down").returncode == 0
+    launch.succeed("down")
 
 
 def test_output_that_a_full_disk_does_not_take_is_told(launch: Launch) -> None:

@@ -8,10 +8,9 @@ import re
 import pytest
 
 from support.compose import Compose
-from support.launch import LONG, read_until
+from support.launch import LONG, read_until, wait_for_end
 from support.mnist import ENOUGH, ENOUGH_QUICKLY, QUICK
 from support.specs import REPOSITORY
-from support.waiting import PATIENCE
 
 pytestmark = [pytest.mark.docker, pytest.mark.thorough]
 
@@ -102,6 +101,5 @@ def test_a_container_that_is_lost_is_found_again(compose: Compose) -> None:
     # Process 1 is an init, which ends with its only child; so does the shell that kills.
     kill = "kill -9 $(cat /proc/1/task/1/children)"
     compose.engine.docker("exec", first, "sh", "-c", kill, may_fail=True)
-    rest, _ = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, out + rest
+    rest, _ = wait_for_end(running)
     assert "restart 2 starts" in rest

@@ -42,8 +42,7 @@ def mirrored(launch: Launch, after: str) -> Path:
 
 def accuracy(launch: Launch, run: str) -> float:
     """Return the lower accuracy of both workers in a run, whose weights must be equal."""
-    logs = launch.run("logs", run)
-    assert logs.returncode == 0, logs.stderr
+    logs = launch.succeed("logs", run)
     digests = re.findall(r"weights sha256 (\w+)", logs.stdout)
     accuracies = re.findall(r"test accuracy ([\d.]+)", logs.stdout)
     assert len(digests) == len(accuracies) == len(TASKS)
@@ -133,8 +132,7 @@ def test_training_does_not_notice_killed_supervisors(launch: Launch) -> None:
     for process in processes.values():
         wait_gone(process.pid)
     kill(supervisor)
-    ended = launch.run("up", "--resume", run)
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", "--resume", run)
     assert "tflaunch: done: 2 tasks in " in ended.stderr.splitlines()[-1]
     assert accuracy(launch, run) >= ACCURACY
     kept = launch.home / "runs" / run

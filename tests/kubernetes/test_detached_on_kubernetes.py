@@ -70,8 +70,7 @@ def pids(launch: Launch) -> list[int]:
 
 def end_tasks(launch: Launch) -> None:
     """Let the tasks exit with code 7."""
-    told = launch.run("kill", "-s", "USR1", "worker")
-    assert told.returncode == 0, told.stderr
+    launch.succeed("kill", "-s", "USR1", "worker")
 
 
 def test_a_run_outlives_the_operators_processes(kube: Kube, launch: Launch, tmp_path: Path) -> None:
@@ -168,8 +167,7 @@ def test_without_a_volume_the_next_launcher_pod_begins_the_job_again_from_its_ch
     assert "kubernetes.run_volume would keep it): the job begins again, from its checkpoints" in said
     for index in range(2):
         kube.kubectl("exec", pod(run, index), "--", "sh", "-c", f"echo 0 > {GOAL}")
-    ended = launch.run("wait", run)
-    assert ended.returncode == 0, ended.stderr
+    launch.succeed("wait", run)
     kube.wait_until_empty()
 
 
@@ -189,7 +187,7 @@ def test_what_nobody_fetches_is_kept_for_a_while_and_the_job_has_the_result(
     assert late.returncode == 7
     assert f"run {run} has ended with exit code 7; its directory was kept for 5 s (kubernetes.keep)" in late.stderr
     assert "here 0" in kube.kubectl("logs", f"job/{job(run)}")
-    assert launch.run("down", run).returncode == 0
+    launch.succeed("down", run)
     kube.wait_until_empty()
 
 
@@ -230,7 +228,7 @@ def test_the_launcher_may_run_commands_in_pods_of_its_run_alone(kube: Kube, laun
     assert not may("create", "pods")
     assert not may("get", "secrets")
     assert not may("delete", "pods/other-0")
-    assert launch.run("down").returncode == 0
+    launch.succeed("down")
 
 
 def test_an_image_without_tflaunch_is_named(kube: Kube, launch: Launch, tmp_path: Path) -> None:

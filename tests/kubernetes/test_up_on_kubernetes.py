@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.kube_cluster import IMAGE, Kube
-from support.launch import Launch, read_until
+from support.launch import Launch, wait_for_end
 from support.specs import REPOSITORY, written
 from support.terminals import Terminal
 from support.waiting import PATIENCE
@@ -155,8 +155,7 @@ def test_a_pod_that_is_deleted_comes_back_without_a_charge(kube: Kube, launch: L
     messages_until(process, "tflaunch: run ")
     launch.wait_for_log("worker:1", "attempt 0")
     kube.kubectl("delete", "pod", pod(launch, 1), "--wait=false")
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
+    _, errors = wait_for_end(process)
     assert "restart 1 in " in errors  # one that is charged is "1 of 3"
     assert f"host {pod(launch, 1)}: its pod was deleted, with kubectl or by what empties its node" in errors
     assert "attempt 1" in launch.log("worker:0")
@@ -170,8 +169,7 @@ def test_an_apiserver_that_pauses_costs_the_links_alone(kube: Kube, launch: Laun
     messages_until(process, "is restored")
     for index in range(2):
         kube.kubectl("exec", pod(launch, index), "--", "touch", "/tmp/go")
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
+    _, errors = wait_for_end(process)
     assert "restart" not in errors
 
 
@@ -196,8 +194,7 @@ def test_a_drained_node_lets_tasks_save_and_costs_no_restart(kube: Kube, launch:
         messages_until(process, "its pod has no node")
     finally:
         kube.kubectl("uncordon", "node-0")
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
+    _, errors = wait_for_end(process)
     log = launch.log("worker:0")
     assert log.index("saved") < log.index("attempt 1")
     assert "of 3" not in errors  # a restart that is charged is "1 of 3"
@@ -241,8 +238,7 @@ def test_a_node_that_does_not_answer_is_a_lost_host_until_it_returns(
     launch.wait_for_log("worker:0", "attempt 0")
     with kube.without("kubelet"):
         messages_until(process, "was lost")
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
+    wait_for_end(process)
     assert "attempt 1" in launch.log("worker:0")
 
 
@@ -291,7 +287,7 @@ def test_check_asks_the_cluster_before_pods_exist(kube: Kube, launch: Launch, tm
     missing = launch.run("doctor", "--on", "kubernetes", "--namespace", "missing", path)
     assert missing.returncode == 3
     assert "kubernetes.namespace: 'missing' does not exist" in missing.stdout
-    assert launch.run("check", path).returncode == 0
+    launch.succeed("check", path)
 
 
 def test_a_program_runs_without_a_spec(kube: Kube, launch: Launch, tmp_path: Path) -> None:
@@ -321,15 +317,13 @@ def test_tensorflow_trains_over_pods(kind: str, kube: Kube, launch: Launch, tmp_
         "kubernetes": {},
     }
     process = launch.start("up", written(tmp_path, data))
-    _, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
+    wait_for_end(process)
     assert "test accuracy" in launch.log("chief:0" if "chief" in CLUSTERS[kind] else "worker:2")
 
 
 def test_commands_run_in_pods(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     """From a terminal, and on all hosts, each named before its lines."""
-    running = launch.start("up", spec(tmp_path, WAITS, env={"GIVEN": "by the spec"}))
-    read_until(running, "here", 2)
+    running = launch.start("up", spec(tmp_path, WAITS, env={"GIVEN": "by the spec"}), until="here", count=2)
     on_all = launch.run("exec", "--all", "--", "sh", "-c", 'echo "$(hostname) $GIVEN"; ls program.py; exit 3')
     expected = [f"{pod(launch, number)} | {line}" for number in range(2)
                 for line in ("program.py", f"{pod(launch, number)} by the spec")]  # fmt: skip

@@ -114,7 +114,7 @@ def test_calls_end_with_their_link_and_tasks_go_on(launch: Launch, sshd: StartSs
     terminal.read_until(b"(Pdb) ")
     terminal.type(b"c\n")
     assert terminal.read_to_end()[1] == 0
-    assert launch.run("wait").returncode == 0
+    launch.succeed("wait")
     assert "limit 4" in launch.log("worker:0")
 
 

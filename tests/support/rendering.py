@@ -109,8 +109,7 @@ def plan_of(data: dict[str, Any], engine: str) -> Plan:
 
 def written(launch: Launch, spec: Path, engine: str, *arguments: str) -> Path:
     """Run `tflaunch render`, and return the output file and what is printed."""
-    ended = launch.run("render", spec, "--to", engine, *arguments)
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("render", spec, "--to", engine, *arguments)
     path = spec.with_suffix(f".{engine}")
     path.write_text(ended.stdout)
     return path

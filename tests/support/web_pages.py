@@ -217,8 +217,7 @@ def newest(place: Launch, name: str) -> str:
 
 def begin(place: Launch, script: str, workers: int = 2, *, name: str, **fields: Any) -> str:
     """Start a run of shell scripts in the background, and return its name."""
-    started = place.run("up", "-d", place.shell(script, workers, strategy="none", name=f"{name}.json", **fields))
-    assert started.returncode == 0, started.stderr
+    started = place.succeed("up", "-d", place.shell(script, workers, strategy="none", name=f"{name}.json", **fields))
     return started.stdout.strip()
 
 

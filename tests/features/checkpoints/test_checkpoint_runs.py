@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from support import checkpoint_program
-from support.launch import Launch, read_errors_until, read_until
-from support.waiting import PATIENCE, wait_until
+from support.launch import Launch, read_errors_until, read_until, wait_for_end
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.cli
 
@@ -45,12 +45,11 @@ def test_a_killed_supervisor_loses_no_copy(launch: Launch, tmp_path: Path) -> No
     task.suspend()
     wait_until(lambda: task.status() == psutil.STATUS_STOPPED)  # it would save beside the removal
     shutil.rmtree(launch.directory / "state")
-    assert launch.run("kill", "-s", "KILL", "mine", "worker:0").returncode == 0
+    launch.succeed("kill", "-s", "KILL", "mine", "worker:0")
     begun = int(read_until(resumed, "begins at step ", 1).rpartition("begins at step ")[2])
     assert begun >= safe["step"]
     goal.write_text(str(begun + 2 * EVERY))
-    _, err = resumed.communicate(timeout=PATIENCE)
-    assert resumed.returncode == 0, err
+    _, err = wait_for_end(resumed)
     end = begun + 2 * EVERY
     assert f"ends with {end} {checkpoint_program.state_at(end)}" in launch.log("worker:0")
     assert "attempt 1 starts with checkpoint ckpt-" in err

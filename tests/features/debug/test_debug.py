@@ -38,8 +38,7 @@ def spec(launch: Launch, *tasks: str, **fields: Any) -> Path:
 
 
 def begin(launch: Launch, *tasks: str, **fields: Any) -> None:
-    started = launch.run("up", "-d", spec(launch, *tasks, **fields))
-    assert started.returncode == 0, started.stderr
+    launch.succeed("up", "-d", spec(launch, *tasks, **fields))
 
 
 def begin_here(launch: Launch, *tasks: str) -> tuple[subprocess.Popen[str], Terminal]:
@@ -105,7 +104,7 @@ def test_a_terminal_that_is_lost_can_come_back(launch: Launch) -> None:
     for terminal in (fourth, beside):
         terminal.type(b"c\n")
         assert terminal.read_to_end()[1] == 0
-    assert launch.run("wait").returncode == 0
+    launch.succeed("wait")
     ended = launch.run("debug", "worker:1")
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert "has ended with exit code 0" in ended.stderr

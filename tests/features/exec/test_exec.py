@@ -31,8 +31,7 @@ BARE = f"(setsid env -i sh -c '{STUBBORN}' &)"
 
 def begin(launch: Launch, script: str = COUNTS, workers: int = 2, **fields: Any) -> None:
     about = {"strategy": "none", "timeouts": {"grace": 0.3, "lease": 600}}
-    started = launch.run("up", "-d", launch.shell(script, workers, **{**about, **fields}))
-    assert started.returncode == 0, started.stderr
+    launch.succeed("up", "-d", launch.shell(script, workers, **{**about, **fields}))
     for number in range(workers):
         launch.wait_for_log(f"worker:{number}", "\n")
 
@@ -63,7 +62,7 @@ def running(launch: Launch) -> Iterator[Launch]:
     begin(launch, workers=1)
     yield launch
     (launch.directory / "enough").touch()
-    assert launch.run("wait").returncode == 0
+    launch.succeed("wait")
 
 
 def test_a_command_has_what_the_task_has(launch: Launch) -> None:
@@ -82,7 +81,7 @@ def test_a_command_has_what_the_task_has(launch: Launch) -> None:
     done = launch.run("exec", "--all", "--", "sh", "-c", "cat; echo here; printf there >&2; exit 5")
     assert (done.returncode, done.stdout) == (5, "localhost | here\n")
     assert done.stderr == "localhost | there\ntflaunch: localhost: exit code 5\n"
-    assert launch.run("exec", "host=localhost", "--", "true").returncode == 0
+    launch.succeed("exec", "host=localhost", "--", "true")
     for words, sentence in (
         (["worker-0", "true"], "a COMMAND goes after `--`: tflaunch exec worker:0 -- true"),
         (["--all", "worker:0", "--", "true"], "--all is for all hosts, so that worker:0 is not expected here"),
@@ -91,7 +90,7 @@ def test_a_command_has_what_the_task_has(launch: Launch) -> None:
         refused = launch.run("exec", *words)
         assert (refused.returncode, sentence in refused.stderr) == (2, True), refused.stderr
     (launch.directory / "enough").touch()
-    assert launch.run("wait").returncode == 0
+    launch.succeed("wait")
     assert "hush" not in (launch.run_directory() / "events.jsonl").read_text()
 
 
@@ -159,7 +158,7 @@ def test_a_command_does_not_count_as_the_task(launch: Launch) -> None:
     begin(launch, workers=1)
     process = start(launch, "sh", "-c", f"{ESCAPED}; exec cat")
     pid = read_pid(process)
-    assert launch.run("restart").returncode == 0
+    launch.succeed("restart")
     launch.wait_for_log("worker:0", "line 1\n", 2)
     assert psutil.pid_exists(pid)
     assert execute(launch, "sh", "-c", "echo $TFLAUNCH_ATTEMPT") == (0, b"1\n", "")
@@ -172,7 +171,7 @@ def test_a_command_does_not_count_as_the_task(launch: Launch) -> None:
     ended = launch.run("wait")
     assert (ended.returncode, "still ran" in ended.stderr) == (0, False), ended.stderr
     _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 143
+    assert process.returncode == 143, err
     assert err.decode() == f"tflaunch: run {launch.run_directory().name} has ended, and the command with it\n"
     wait_gone(pid)
     late = execute(launch, "true")
@@ -235,7 +234,7 @@ def test_a_terminal_is_one_on_the_host(launch: Launch) -> None:
     shown, _ = terminal.read_to_end()
     assert "code 9\r\nsame\r\n" in shown
     (launch.directory / "enough").touch()
-    assert launch.run("wait").returncode == 0
+    launch.succeed("wait")
 
 
 @pytest.mark.thorough

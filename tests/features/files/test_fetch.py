@@ -6,8 +6,8 @@ import functools
 
 import pytest
 
-from support.launch import Launch
-from support.waiting import PATIENCE, wait_until
+from support.launch import Launch, wait_for_end
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.cli
 
@@ -29,8 +29,7 @@ def test_outputs_come_home(launch: Launch) -> None:
 
     (place / "outputs" / "1").unlink()
     kept = (place / "outputs" / "0").stat()
-    fetched = launch.run("fetch", "outputs/", "notes")
-    assert fetched.returncode == 0, fetched.stderr
+    fetched = launch.succeed("fetch", "outputs/", "notes")
     assert "3 files" in fetched.stderr
     assert (place / "notes").read_text() == "more\n"
     assert (place / "outputs" / "1").exists()
@@ -49,7 +48,7 @@ def test_what_comes_home_belongs_to_who_fetches_it(launch: Launch) -> None:
     fields = {"strategy": "none", "cluster": {"worker": 1}, "workdir": str(directory), "collect": ["out"]}
     ended = launch.up(launch.spec("mine.json", command=["sh", "-c", write], **fields))
     assert ended.returncode == 0, ended.stderr
-    assert launch.run("fetch", "mine", "b").returncode == 0
+    launch.succeed("fetch", "mine", "b")
     assert (directory / "b").stat().st_uid == 12345
     found = [path for path in launch.home.rglob("*") if path.name in {"a", "b", "in", "worker-0"}]
     assert len(found) == 4
@@ -87,8 +86,7 @@ def test_outputs_come_home_while_the_job_runs(launch: Launch) -> None:
     for text, then in (("one\n", "seen"), ("two\n", "enough")):
         wait_until(functools.partial(has_come, text), running)
         (launch.directory / then).touch()
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 3, err
+    _, err = wait_for_end(running, 3)
     place = launch.run_directory() / "collected" / "worker-0" / "outputs"
     assert {path.name: path.read_text() for path in place.iterdir()} == {"a": "two\n", "b": "three\n"}
     assert "2 files (10 bytes) of worker:0" in err

@@ -26,13 +26,12 @@ def test_groups_and_stacks_of_a_live_run_are_shown(launch: Launch) -> None:
         command=["sh", "-c", f"[ $TFLAUNCH_TASK = worker:2 ] && exec sleep 3600; exec {sys.executable} -c '{PROGRAM}'"],
         strategy="none",
     )
-    assert launch.run("up", "-d", written).returncode == 0
+    launch.succeed("up", "-d", written)
     for task in ("worker:0", "worker:1"):
         launch.wait_for_log(task, "up")
     for about in launch.status()["tasks"]:
         wait_until_waiting(about["pid"])  # a program may stand still after it has printed
-    shown = launch.run("stacks")
-    assert shown.returncode == 0, shown.stderr
+    shown = launch.succeed("stacks")
     assert "\nworker:2\n    waits" in shown.stdout
     assert "\nworker:0, worker:1\n    sleeps at <string>:5, in stay\n" in shown.stdout
     verbose = launch.run("stacks", "-v", "worker:1")
@@ -41,7 +40,7 @@ def test_groups_and_stacks_of_a_live_run_are_shown(launch: Launch) -> None:
     unknown = launch.run("stacks", "worker:7")
     assert unknown.returncode == 2
     assert "worker:7" in unknown.stderr
-    assert launch.run("down", "-t", "0").returncode == 0
+    launch.succeed("down", "-t", "0")
     ended = launch.run("stacks")
     assert ended.returncode == 2
     assert "has ended with exit code 143" in ended.stderr

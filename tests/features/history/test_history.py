@@ -91,7 +91,7 @@ def moments(launch: Launch, least: int) -> list[Moment]:
 @pytest.mark.cli
 def test_a_run_that_nobody_looks_at_has_its_curves(launch: Launch) -> None:
     spec = launch.shell(TRAINING, strategy="none", restart={"max": 1, "backoff": ["9h", "9h"]})
-    assert launch.run("up", "-d", spec).returncode == 0
+    launch.succeed("up", "-d", spec)
     first = moments(launch, 2)[0].tasks["worker:0"]
     assert first.step
     assert first.rss_bytes
@@ -111,7 +111,7 @@ def test_a_run_that_nobody_looks_at_has_its_curves(launch: Launch) -> None:
     wait_until(lambda: launch.status()["phase"] == "backing_off", resumed)
     (stands,) = json.loads(launch.run("ls", "--json").stdout)
     assert (stands["state"], stands["steps"], stands["expected_end"]) == ("backing_off", 6000, None)
-    assert launch.run("down").returncode == 0
+    launch.succeed("down")
     resumed.communicate(timeout=PATIENCE)
     found = read_history(launch.run_directory())
     steps = [each.tasks["worker:0"].step or 0 for each in found if "worker:0" in each.tasks]
@@ -146,11 +146,11 @@ time.sleep(9999)
 def test_a_million_steps_cost_no_memory_and_little_disk(launch: Launch, report: str) -> None:
     (launch.directory / "train.py").write_text(MILLION)
     spec = launch.spec(cluster={"worker": 1}, command=["python3", "-S", "train.py", report], strategy="none")
-    assert launch.run("up", "-d", spec).returncode == 0
+    launch.succeed("up", "-d", spec)
     supervisor, sizes = launch.supervisor(), []
     for step in (STEPS // 5, STEPS):
         launch.wait_for_log("worker:0", f"step {step}\n")
         sizes.append(supervisor.memory_info().rss)
     assert sizes[1] - sizes[0] < 4e6
     assert sum(path.stat().st_size for path in launch.run_directory().rglob("*") if path.is_file()) < 1_200_000
-    assert launch.run("down", "-t", "0").returncode == 0
+    launch.succeed("down", "-t", "0")

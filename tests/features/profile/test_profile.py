@@ -31,8 +31,7 @@ def begin(launch: Launch, **cluster: int) -> str:
     """Start a run whose first worker can be profiled, and wait until it can be; return its name."""
     (launch.directory / "train.py").write_text(PROGRAM)
     command = ["sh", "-c", WORKER_1_RUNS_NO_PYTHON]
-    started = launch.run("up", "-d", launch.spec(cluster=cluster, command=command, timeouts={"grace": 1}))
-    assert started.returncode == 0, started.stderr
+    started = launch.succeed("up", "-d", launch.spec(cluster=cluster, command=command, timeouts={"grace": 1}))
     launch.wait_for_log("worker:0", "trains")
     return started.stdout.strip()
 
@@ -45,8 +44,7 @@ def sessions(launch: Launch) -> list[Path]:
 def test_each_task_is_profiled_and_what_fails_is_a_sentence(launch: Launch) -> None:
     begin(launch, worker=2, evaluator=1)
     launch.wait_for_log("evaluator:0", "trains")
-    made = launch.run("profile", "--for", "500ms")
-    assert made.returncode == 0, made.stderr
+    made = launch.succeed("profile", "--for", "500ms")
     lines = sorted(made.stdout.splitlines())
     assert [line.partition(" ")[0] for line in lines] == ["evaluator:0:", "worker:0:"]
     assert all("% of the main thread in train (train.py:" in line for line in lines)
@@ -77,8 +75,7 @@ def test_a_profile_can_be_interrupted(launch: Launch, how: signal.Signals) -> No
     _, err = profile.communicate(timeout=PATIENCE)
     assert profile.returncode == (130 if how is signal.SIGINT else -how), err
     wait_until(lambda: not sessions(launch))
-    again = launch.run("profile", "--for", "100ms")
-    assert again.returncode == 0, again.stderr
+    launch.succeed("profile", "--for", "100ms")
     assert len(sessions(launch)) == 1
     assert launch.status()["phase"] == "running"
-    assert launch.run("down").returncode == 0
+    launch.succeed("down")

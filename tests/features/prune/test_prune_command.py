@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.disks import MakeDisk
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch
 from support.terminals import Terminal
 from tflaunch.errors import EXIT_USAGE
 
@@ -42,8 +42,7 @@ def test_old_runs_are_listed_and_then_removed(launch: Launch) -> None:
     paths = ended(launch, 3)
     nothing = launch.run("prune", "--yes")
     assert (nothing.returncode, nothing.stdout) == (0, f"nothing to remove: {KEPT}\n")
-    listed = launch.run("prune", "--keep", 1, "--older-than", "0s", "--dry-run")
-    assert listed.returncode == 0
+    listed = launch.succeed("prune", "--keep", 1, "--older-than", "0s", "--dry-run")
     *lines, total = listed.stdout.splitlines()
     assert {line.split()[2] for line in lines} == {path.name for path in paths[:2]}
     assert all(" succeeded " in line for line in lines)
@@ -74,18 +73,18 @@ def test_json_has_what_the_lines_say(launch: Launch) -> None:
 def test_a_live_run_is_never_removed(launch: Launch) -> None:
     """Not by age, and by name with a sentence; neither is a lost one whose tasks live on."""
     spec = launch.shell("exec sleep 9999", workers=1, timeouts={"lease": "10m"})
-    assert launch.run("up", "-d", spec).returncode == 0
+    launch.succeed("up", "-d", spec)
     path = launch.run_directory()
     for reason in ("is live", "has an agent that lives on this machine"):
-        assert launch.run("prune", *AT_ONCE, "--yes").returncode == 0
+        launch.succeed("prune", *AT_ONCE, "--yes")
         refused = launch.run("prune", path.name, "--yes")
         sentence = f"tflaunch: run {path.name} {reason}; to end it: tflaunch down {path.name}\n"
         assert (refused.returncode, refused.stdout, refused.stderr) == (EXIT_USAGE, "", sentence)
         if reason == "is live":
             launch.kill_supervisor()
-    assert launch.run("up", "-d", "--resume", path.name).returncode == 0
-    assert launch.run("down").returncode == 0
-    assert launch.run("prune", path.name, "--yes").returncode == 0
+    launch.succeed("up", "-d", "--resume", path.name)
+    launch.succeed("down")
+    launch.succeed("prune", path.name, "--yes")
     assert directories(launch) == set()
 
 
@@ -93,8 +92,7 @@ def test_a_file_system_in_a_run_is_not_entered(launch: Launch, disk: MakeDisk) -
     path, sound = ended(launch, 2)
     mounted = disk(path / "code")
     (mounted / "mine").touch()
-    done = launch.run("prune", *AT_ONCE, "--yes")
-    assert done.returncode == 0
+    done = launch.succeed("prune", *AT_ONCE, "--yes")
     assert (
         f"kept {path.name}, which cannot be removed: a file system is mounted at {mounted}; unmount it" in done.stdout
     )
@@ -127,8 +125,7 @@ def test_on_a_terminal_it_asks(launch: Launch) -> None:
 
 def test_the_end_of_a_run_removes_old_ones_of_its_job(launch: Launch) -> None:
     """Those beyond `retention`; none of another job, and no live one. It may have nothing to say."""
-    running = launch.start("up", launch.shell("echo up; exec sleep 9999", workers=1))
-    read_until(running, "up")
+    running = launch.start("up", launch.shell("echo up; exec sleep 9999", workers=1), until="up")
     (live,) = directories(launch)
     others = ended(launch, 2, "--name", "other")
     earlier = ended(launch, 3)

@@ -16,7 +16,7 @@ def test_a_rerun_has_the_same_plan(launch: Launch) -> None:
     program = launch.directory / "train.sh"
     program.write_text("echo one\n")
     spec = launch.spec("mine.json", cluster={"worker": 2}, strategy="none", command=["sh", "train.sh"])
-    assert launch.run("up", spec, "--set", "env.SEED=7").returncode == 0
+    launch.succeed("up", spec, "--set", "env.SEED=7")
     first = launch.run_directory()
     spec.write_text("{}")
     program.write_text("echo two; exit 4\n")
@@ -52,7 +52,7 @@ def test_a_rerun_has_the_same_plan(launch: Launch) -> None:
 def test_a_private_network_of_several_hosts_is_not_repeated(launch: Launch) -> None:
     hosts = ["localhost", "127.0.0.1"]
     spec = launch.spec(cluster={"worker": hosts}, strategy="none", command=["sh", "-c", "echo one"])
-    assert launch.run("up", spec).returncode == 0
+    launch.succeed("up", spec)
     directory = launch.run_directory()
     records = launch.journal()
     records[0]["plan"]["network"] = "private"

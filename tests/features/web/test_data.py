@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch
 from support.signals import SURVIVED
 from support.waiting import wait_gone, wait_until
 from support.web_pages import TRAINING, Server, api, begin, newest, status_when
@@ -146,8 +146,7 @@ def test_a_page_that_is_stopped_does_not_keep_the_run(place: Launch) -> None:
     """It is killed, and the exit code is that of the run."""
     go = place.directory / "go"
     script = f"echo up; until test -e {go}; do sleep 0.05; done"
-    up = place.start("up", "--web", place.shell(script, name="stopped.json"))
-    read_until(up, "up", 2)
+    up = place.start("up", "--web", place.shell(script, name="stopped.json"), until="up", count=2)
     (page,) = [child for child in psutil.Process(up.pid).children() if "--owner" in child.cmdline()]
     page.suspend()
     go.touch()
