@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from support.waiting import PATIENCE
 from tflaunch.store.log_line import Kept, Line
 from tflaunch.tui import backlog
-from tflaunch.tui import dedupe as log_fold
+from tflaunch.tui import fold as log_fold
 from tflaunch.tui.backlog import Backlog, Piece
-from tflaunch.tui.dedupe import Folded, Folder
 from tflaunch.tui.escapes import without_commands
-from tflaunch.tui.live_fold import LiveFold, spans
+from tflaunch.tui.fold import Folded, Folder, LiveFold, spans
 
 pytestmark = pytest.mark.unit
 

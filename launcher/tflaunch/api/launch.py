@@ -95,18 +95,23 @@ def _submit(file: SpecFile, settings: Sequence[str], call: Call | None, engine: 
     return submitted.directory.path
 
 
-def run(  # noqa: PLR0913 - options, all of them named
+class RunOptions(SpecFields, total=False):
+    """The arguments of `start` that `run` has, too."""
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] | None
+    timeout: float | None
+    directory: str | Path | None
+    on: Literal["slurm"] | None
+    trust_hosts: bool
+
+
+def run(
     spec: SpecLike | Callable[..., Any],
     *,
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    timeout: float | None = None,
-    directory: str | Path | None = None,
-    on: Literal["slurm"] | None = None,
-    trust_hosts: bool = False,
     show: bool | None = None,
     check: bool | None = None,
-    **fields: Unpack[SpecFields],
+    **options: Unpack[RunOptions],
 ) -> Result:
     """Run a spec to its end, or call a function in every task of one; return how it ended.
 
@@ -114,15 +119,10 @@ def run(  # noqa: PLR0913 - options, all of them named
 
     Args:
         spec: as in `start`.
-        args: as in `start`.
-        kwargs: as in `start`.
-        timeout: as in `start`.
-        directory: as in `start`.
-        on: as in `start`.
-        trust_hosts: as in `start`.
         show: whether to print output and messages like `tflaunch up`; by default only in a notebook.
         check: whether to raise if the run does not succeed; by default only for a function.
-        **fields: as in `start`.
+        **options: ``args``, ``kwargs``, ``timeout``, ``directory``, ``on``, ``trust_hosts`` and fields of the spec,
+            as in `start`.
 
     Raises:
         SpecError: the spec is invalid; lists all problems.
@@ -130,32 +130,20 @@ def run(  # noqa: PLR0913 - options, all of them named
         Exception: with ``check``, the function of the task that failed first raised this one, caused by a `JobFailed`.
         TflaunchError: the run cannot begin, or its supervisor was killed.
     """
-    options: dict[str, Any] = {"timeout": timeout, "directory": directory, "on": on, "trust_hosts": trust_hosts}
-    with start(spec, args=args, kwargs=kwargs, **options, **fields) as started:
+    with start(spec, **options) as started:
         # no limit: the caller's `timeout` ends the run
         result = started.show() if (notebook.is_running() if show is None else show) else started.wait()
     return result.check() if (callable(spec) if check is None else check) else result
 
 
-async def run_async(  # noqa: PLR0913 - options, all of them named
-    spec: SpecLike | Callable[..., Any],
-    *,
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    timeout: float | None = None,
-    directory: str | Path | None = None,
-    on: Literal["slurm"] | None = None,
-    trust_hosts: bool = False,
-    check: bool | None = None,
-    **fields: Unpack[SpecFields],
+async def run_async(
+    spec: SpecLike | Callable[..., Any], *, check: bool | None = None, **options: Unpack[RunOptions]
 ) -> Result:
     """Do the same as `run` without blocking the event loop; if the task is cancelled, the run is stopped.
 
     Arguments and errors are those of `run`. Nothing is printed.
     """
-    options: dict[str, Any] = {"timeout": timeout, "directory": directory, "on": on, "trust_hosts": trust_hosts}
-    begun = functools.partial(start, spec, args=args, kwargs=kwargs, **options, **fields)
-    beginning = asyncio.ensure_future(asyncio.to_thread(begun))
+    beginning = asyncio.ensure_future(asyncio.to_thread(functools.partial(start, spec, **options)))
     try:
         started = await asyncio.shield(beginning)
     except asyncio.CancelledError:  # its thread cannot be cancelled, so the run begins all the same

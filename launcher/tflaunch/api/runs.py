@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal as signals
 import time
 from collections.abc import Generator, Iterator
@@ -110,13 +111,9 @@ class Run:
             TflaunchError: the journal is damaged.
         """
         observer, journal = self._observe(), JournalReader(self.directory)
-        while True:
-            is_live = observer.outcome is Outcome.LIVE
+        for _ in itertools.chain([None], observer.changes()):
             for record in journal.new_records():
                 yield Event(record.pop("time"), record.pop("seq"), record.pop("kind"), record)
-            if not is_live:
-                return
-            observer.wait()  # no limit: the end of a run is what is waited for
 
     def logs(self, *tasks: str, follow: bool = False) -> Iterator[LogLine]:
         """Yield lines of output, merged by time.
@@ -132,8 +129,7 @@ class Run:
         observer = self._observe()
         reader = LogReader(self.directory, observer.logs, self._select(tasks))
         yield from map(_log_line, reader.read())
-        while follow and observer.outcome is Outcome.LIVE:
-            observer.wait()  # no limit: the end of a run is what is waited for
+        for _ in observer.changes() if follow else ():
             yield from map(_log_line, reader.new_lines())
         yield from map(_log_line, reader.rest())
 
@@ -208,15 +204,14 @@ class Run:
         from tflaunch.tui.screen import Screen
 
         observer = self._observe()
-        tasks = [process.task for process in observer.job.original.processes()]
         if notebook.is_running():
-            cell = CellOutput(tasks)
-            Follower(observer, cell, tasks).run(None)
+            cell = CellOutput(observer.tasks)
+            Follower(observer, cell).run(None)
             cell.update(current_status(self.directory))
         else:
-            screen = Screen(tasks)
+            screen = Screen(observer.tasks)
             try:
-                Follower(observer, screen, tasks).run(None)
+                Follower(observer, screen).run(None)
             finally:
                 screen.close()
         return self._result_of(observer)
@@ -240,7 +235,7 @@ class Run:
         job, logs = observer.job, observer.logs
         text = summary.summary(job, str(logs), lambda task, count: tail(logs, task, count), known=observer.known)
         files = left_files_in(observer.directory)
-        tasks = {process.task: _task_result(job, process.task, logs, files) for process in job.original.processes()}
+        tasks = {name: _task_result(job, name, logs, files) for name in observer.tasks}
         is_here = locate_run(self.directory).has_supervisor_here
         trusted = [name for name in tasks if self._trusts_hosts or (is_here and job.plan.is_local(job.host_of(name)))]
         return Result(

@@ -49,11 +49,10 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool,
         observer.catch_up()
         if observer.outcome is runs.Outcome.LOST and (resume or location.has_supervisor_here):
             return _take_over(directory.name, runs.describe_loss(directory), resume, verbose, quiet, fold)
-        tasks = [process.task for process in observer.job.original.processes()]
-        screen = Screen(tasks, verbose, quiet, fold)
+        screen = Screen(observer.tasks, verbose, quiet, fold)
         patience: float | None = None
         try:
-            return Follower(observer, screen, tasks, lambda: screen.output_error).run(next(tails))
+            return Follower(observer, screen, lambda: screen.output_error).run(next(tails))
         except KeyboardInterrupt:
             patience = _PATIENCE
             screen.say(f"detached; {still}")

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 import click
 
-from tflaunch import records
 from tflaunch.cli.arguments.here import usual_spec
 from tflaunch.cli.arguments.launch import engine_settings
 from tflaunch.cli.arguments.spec import (
     CommandAfterDashes,
     file_option,
     json_option,
+    print_json,
     read_file,
     set_option,
     source_name,
@@ -57,7 +56,7 @@ def check(
     if len(checked) > 1:
         shown["specs"] = checked
     if as_json:
-        click.echo(json.dumps(records.as_json(shown), indent=2))
+        print_json(shown)
     else:
         for each, source in found:
             lines = [f"{source}: {problem.severity}: {problem.sentence()}" for problem in each.problems]

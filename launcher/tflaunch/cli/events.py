@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -26,14 +27,11 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
     from tflaunch.client.observer import Observer, open_journal
 
     directory = runs.find_run(run)
-    observer = Observer(directory) if follow else None
+    changes = Observer(directory).changes() if follow else iter(())
     journal = open_journal(directory)
-    while True:
+    for _ in itertools.chain([None], changes):
         for record in journal.new_records():
             click.echo(json.dumps(record, separators=(",", ":")) if as_json else _as_text(record))
-        if observer is None or observer.outcome is not runs.Outcome.LIVE:
-            return
-        observer.wait()  # no limit: the user waits for it, and can press Ctrl-C
 
 
 def _as_text(record: dict[str, Any]) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import click
 
 from tflaunch.cli.arguments.select import run_argument
-from tflaunch.cli.arguments.spec import json_option
+from tflaunch.cli.arguments.spec import json_option, print_json
 
 
 @click.command()
@@ -26,7 +25,6 @@ def explain(run: str | None, as_json: bool) -> None:
     Example:
       tflaunch explain mnist --json
     """
-    from tflaunch import records
     from tflaunch.cli.main import verbs
     from tflaunch.client import runs
     from tflaunch.client.observer import Observer
@@ -48,7 +46,7 @@ def explain(run: str | None, as_json: bool) -> None:
     # What helps further may be a command of a feature that is missing here.
     found = found._replace(next=tuple(command for command in found.next if command.split()[1] in verbs()))
     if as_json:
-        click.echo(json.dumps(records.as_json(found), indent=2))
+        print_json(found)
         return
     state = found.state.replace("_", " ")
     if observer.job.exit_code is not None:

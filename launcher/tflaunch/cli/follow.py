@@ -26,10 +26,9 @@ def follow_run(location: RunLocation, is_verbose: bool, is_quiet: bool, is_foldi
     from tflaunch.tui.screen import Screen
 
     def watch(observer: Observer) -> int:
-        tasks = [process.task for process in observer.job.original.processes()]
-        screen = Screen(tasks, is_verbose, is_quiet, is_folding)
+        screen = Screen(observer.tasks, is_verbose, is_quiet, is_folding)
         try:
-            return Follower(observer, screen, tasks).run(None)
+            return Follower(observer, screen).run(None)
         finally:
             screen.close()
 

@@ -126,11 +126,8 @@ def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
 
 def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> bool:
     """Print new output until the run has ended and all of it is read, and return True; False after Ctrl-C."""
-    from tflaunch.client.runs import Outcome
-
     try:
-        while observer.outcome is Outcome.LIVE:
-            observer.wait(printer.patience)
+        for _ in observer.changes(printer.patience):
             if not printer.print(reader.new_lines()):
                 printer.flush()
     except KeyboardInterrupt:

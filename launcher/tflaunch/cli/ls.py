@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import click
 
 from tflaunch.cli.arguments.launch import engine_of_runs
 from tflaunch.cli.arguments.select import complete_runs
-from tflaunch.cli.arguments.spec import WholeNumber, json_option, moment_in, say
+from tflaunch.cli.arguments.spec import WholeNumber, json_option, moment_in, print_json, say
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.feature import engines, load
 
@@ -62,7 +61,7 @@ def ls(
         there = {path.name for path in load(place)(settings)}
     found = overview(run or "", states, 0.0 if since is None else moment_in(since, "--since"), most, there)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
     elif found:
         click.echo(table(found, time.time(), terminal.width_of_stdout()), nl=False)
     elif states or since:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from tflaunch.cli.arguments.spec import (
     file_option,
     json_option,
     name_option,
+    print_json,
     read_file,
     set_option,
     spec_argument,
@@ -54,7 +54,7 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
     made = placeholders.shown(made, environ=os.environ)
     origins = loaded.origins
     if as_json:
-        click.echo(json.dumps(_plan_as_json(made, origins), indent=2))
+        print_json(_plan_as_json(made, origins))
     else:
         click.echo(_plan_as_text(made, origins))
 

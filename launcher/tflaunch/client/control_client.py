@@ -98,18 +98,6 @@ class ControlClient:
             self._receive()
         return self._messages.pop(0)
 
-    def hear_or(self, descriptor: int) -> dict[str, Any] | None:
-        """Return the next message, or None if a descriptor is readable before one arrives.
-
-        Raises:
-            NoSupervisorError: the supervisor has exited.
-        """
-        while not self._messages:
-            if self._socket.fileno() not in wait_readable([self._socket.fileno(), descriptor]):
-                return None
-            self._receive()
-        return self._messages.pop(0)
-
     @property
     def descriptor(self) -> int:
         """The descriptor that is readable when more has arrived."""

@@ -62,8 +62,7 @@ def until_end(observer: Observer, say: Callable[[str], None]) -> int:
     Raises:
         TflaunchError: its supervisor was killed.
     """
-    while observer.outcome is Outcome.LIVE:
-        observer.wait()  # no limit: the user waits for it, and can press Ctrl-C
+    for _ in observer.changes():
         tell_news(observer, say)
     return last_words(observer, say)
 
@@ -130,7 +129,6 @@ class Follower:
         self,
         observer: Observer,
         sink: OutputSink,
-        tasks: Iterable[str],
         output_error: Callable[[], OSError | None] = lambda: None,
     ) -> None:
         """Prepare to follow a run.
@@ -138,13 +136,12 @@ class Follower:
         Args:
             observer: of the run.
             sink: shows the lines and messages.
-            tasks: whose lines are shown.
             output_error: why nothing can be shown any more, None if it can; ends `run`.
         """
         self._output_error = output_error
         self._observer = observer
         self._sink = sink
-        self._reader = LogReader(observer.directory, observer.logs, list(tasks))
+        self._reader = LogReader(observer.directory, observer.logs, observer.tasks)
         self._status: ControlClient | None = self._connect(observer.directory) if sink.is_live else None
         self._viewed_at = 0.0
 
@@ -163,11 +160,11 @@ class Follower:
             tell_news(self._observer, self._sink.say)
         else:
             self._observer.catch_up()
-        while self._observer.outcome is Outcome.LIVE:
-            self._draw()
-            self._observer.wait(_BETWEEN_VIEWS if self._status is not None else None)
+        self._draw()
+        for _ in self._observer.changes(_BETWEEN_VIEWS if self._status is not None else None):
             self._show(self._reader.new_lines())
             tell_news(self._observer, self._sink.say)
+            self._draw()
         self._show(self._reader.new_lines())
         self._show(self._reader.rest())
         return last_words(self._observer, self._sink.say, self._sink)

@@ -95,6 +95,20 @@ class Observer:
             return Outcome.ENDED
         return Outcome.LIVE if self.client is not None else Outcome.LOST
 
+    @property
+    def tasks(self) -> list[str]:
+        """The names of all tasks, sidecars included."""
+        return [process.task for process in self.job.original.processes()]
+
+    def changes(self, patience: float | None = None) -> Iterator[None]:
+        """Yield when something has changed, or after ``patience`` seconds, until the run does not live any more.
+
+        Who uses it calls `catch_up` for what has changed.
+        """
+        while self.outcome is Outcome.LIVE:
+            self.wait(patience)  # no limit without one: the end of a run is what is waited for
+            yield
+
     def wait(self, patience: float | None = None) -> None:
         """Wait until something has changed or the supervisor is gone, for at most ``patience`` seconds."""
         if self.client is None:

@@ -52,21 +52,6 @@ def find_run(name: str | None) -> Path:
     return _opened((live or found)[0])
 
 
-def run_before(path: Path) -> Path:
-    """Return the directory of the run of the same job that began before this one.
-
-    Raises:
-        TflaunchError: there is none, or another user could have written to its directory.
-        SupervisedElsewhereError: that run has its supervisor and its files in a cluster.
-    """
-    job = run_names.job_name(path.name)
-    of_job = [each for each in run_names.newest_first() if run_names.job_name(each.name) == job]
-    before = of_job[of_job.index(path) + 1 :]
-    if not before:
-        raise TflaunchError(f"{path.name} is the first run of {job}: name another one", EXIT_USAGE)
-    return _opened(before[0])
-
-
 def _opened(path: Path) -> Path:
     open_run(path)
     if not locate_run(path).has_files_here:
@@ -140,16 +125,6 @@ def outcome_of(path: Path) -> Outcome | None:
     if ends is None:
         return None
     return Outcome.LOST if read_end(ends[1]) is None else Outcome.ENDED
-
-
-def require_live(path: Path) -> None:
-    """Require that the run in a directory lives.
-
-    Raises:
-        NoSupervisorError: it does not.
-    """
-    if not is_live(path):
-        raise NoSupervisorError(path)
 
 
 class NoSupervisorError(TflaunchError):

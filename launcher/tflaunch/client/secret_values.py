@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
@@ -17,26 +17,14 @@ _MOST_BYTES = 64 * 1024
 """Of all secrets together; Linux allows 128 KiB for one variable."""
 
 
-class Secrets(Mapping[str, "str | None"]):
+class Secrets(dict[str, "str | None"]):
     """Variable to value, None for one that could not be read; a representation shows no values."""
 
-    def __init__(self, values: Mapping[str, str | None]) -> None:
-        self._values = dict(values)
-
-    def __getitem__(self, name: str) -> str | None:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
     def __repr__(self) -> str:
-        return f"Secrets({', '.join(self._values)})"
+        return f"Secrets({', '.join(self)})"
 
 
-NO_SECRETS = Secrets({})
+NO_SECRETS = Secrets()
 
 
 def read_secrets(sources: Mapping[str, SecretSource]) -> Secrets:

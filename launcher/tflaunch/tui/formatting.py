@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import NamedTuple
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])")
 _JOINING = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff]")
 """Parts of Korean syllables and flags, and skin tones: some terminals merge them with their neighbours."""
+
+
+class Cell(NamedTuple):
+    """A text and its rich style."""
+
+    text: str
+    style: str = ""
 
 
 def plain(text: str | None, limit: int = 1000) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tflaunch.explain.run_status import (
     MISSING,
@@ -18,61 +17,55 @@ from tflaunch.explain.run_status import (
 from tflaunch.explain.wording import counted, growth_words, listed, process_of
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
+from tflaunch.tui.formatting import Cell
 from tflaunch_worker.readable import duration_words
 
 _STYLES = {"running": "green", "ended": "", "joining": "cyan", "preparing": "cyan"}
 
 
-class Part(NamedTuple):
-    """A text and its rich style."""
-
-    text: str
-    style: str = ""
-
-
-def headline(status: Status, now: float) -> list[Part]:
+def headline(status: Status, now: float) -> list[Cell]:
     """Return the parts of the first line; ``now`` is in seconds since the epoch."""
     name = formatting.plain(status.run) or formatting.plain(status.name) or "tflaunch"
-    parts = [Part(name, "bold"), _phase(status), Part(_forming(status, now), "bold yellow")]
+    parts = [Cell(name, "bold"), _phase(status), Cell(_forming(status, now), "bold yellow")]
     if _is_abandoned(status):
-        parts.append(Part("its supervisor is dead", "bold red"))
-    parts.append(Part(formatting.plain(status.restart)))
-    parts.append(Part(duration_words(_end(status, now) - status.started)))
+        parts.append(Cell("its supervisor is dead", "bold red"))
+    parts.append(Cell(formatting.plain(status.restart)))
+    parts.append(Cell(duration_words(_end(status, now) - status.started)))
     return [part for part in parts if part.text]
 
 
-def news(status: Status, now: float) -> list[Part]:
+def news(status: Status, now: float) -> list[Cell]:
     """Return the lines below the headline: failure reason, breakpoints, TensorBoard, missing hosts and so on.
 
     ``now`` is in seconds since the epoch.
     """
     absences = [words for host in needed_hosts(status) if (words := absence_words(host, now))]
-    parts = [Part(formatting.plain(words), "bold yellow") for words in absences]
+    parts = [Cell(formatting.plain(words), "bold yellow") for words in absences]
     reason, culprit = formatting.plain(status.reason).strip(), formatting.plain(status.culprit)
     if (reason or culprit) and not absences:
         sentence = reason if culprit in reason or culprit == "tflaunch" else f"{culprit}: {reason}".removesuffix(": ")
-        parts.append(Part(sentence, "red" if status.phase == "ended" else "yellow"))
+        parts.append(Cell(sentence, "red" if status.phase == "ended" else "yellow"))
     last = formatting.plain(status.last_failure).strip()
     if last and not parts:
-        parts.append(Part(f"last restart: {last}", "yellow"))
+        parts.append(Cell(f"last restart: {last}", "yellow"))
     if _is_abandoned(status):
         run = formatting.plain(status.run)
-        parts.append(Part(f"next: `tflaunch up --resume {run}`, or `tflaunch down {run}`", "yellow"))
-    parts += [Part(_breakpoint(status, task), "bold yellow") for task in status.tasks if task.breakpoint is not None]
-    parts += [Part(_unended(task), "bold red") for task in status.tasks if task.unended is not None]
-    parts += [Part(_growth(task, now), "yellow") for task in status.tasks if task.memory_full_at is not None]
+        parts.append(Cell(f"next: `tflaunch up --resume {run}`, or `tflaunch down {run}`", "yellow"))
+    parts += [Cell(_breakpoint(status, task), "bold yellow") for task in status.tasks if task.breakpoint is not None]
+    parts += [Cell(_unended(task), "bold red") for task in status.tasks if task.unended is not None]
+    parts += [Cell(_growth(task, now), "yellow") for task in status.tasks if task.memory_full_at is not None]
     parts += _not_formed(status)
     if status.tensorboard is not None:
-        parts.append(Part(_board(status.tensorboard), "cyan"))
+        parts.append(Cell(_board(status.tensorboard), "cyan"))
     hosts = formatting.plain(missing_words(status))
     if hosts:
-        parts.append(Part(hosts, "yellow"))
+        parts.append(Cell(hosts, "yellow"))
     if status.checkpoint is not None:
-        parts.append(Part(_checkpoint(status.checkpoint)))
+        parts.append(Cell(_checkpoint(status.checkpoint)))
     if spares := _spares(status):
-        parts.append(Part(spares, "yellow"))
+        parts.append(Cell(spares, "yellow"))
     if status.outsiders:
-        parts.append(Part(_refused(status), "yellow"))
+        parts.append(Cell(_refused(status), "yellow"))
     return parts
 
 
@@ -106,28 +99,28 @@ def _forming(status: Status, now: float) -> str:
     return f"cluster not formed: waiting {waited} for {_listed(status.forming.missing)}"
 
 
-def _not_formed(status: Status) -> list[Part]:
+def _not_formed(status: Status) -> list[Cell]:
     """Return advice on a cluster that does not form; after the end, also which tasks were missing."""
     found = status.forming
     if found is None or status.exit_code == 0:
         return []
-    hint = Part(f"hint: {formatting.plain(found.hint)}")
+    hint = Cell(f"hint: {formatting.plain(found.hint)}")
     if status.phase == "running":
         return [hint]
-    return [Part(f"cluster not formed: {_listed(found.missing)} never listened"), hint]
+    return [Cell(f"cluster not formed: {_listed(found.missing)} never listened"), hint]
 
 
 def _listed(names: Sequence[str]) -> str:
     return listed([formatting.plain(name) for name in names])
 
 
-def _phase(status: Status) -> Part:
+def _phase(status: Status) -> Cell:
     phase, code = formatting.plain(status.phase), status.exit_code
     if phase == "ended" and code is not None:
         if status.state == "failed":
-            return Part(f"failed ({code})", "bold red")
-        return Part(formatting.plain(status.state), "yellow" if code else "green")
-    return Part(phase.replace("_", " "), _STYLES.get(phase, "yellow"))
+            return Cell(f"failed ({code})", "bold red")
+        return Cell(formatting.plain(status.state), "yellow" if code else "green")
+    return Cell(phase.replace("_", " "), _STYLES.get(phase, "yellow"))
 
 
 def _end(status: Status, now: float) -> float:

@@ -17,8 +17,9 @@ from rich.text import Text
 
 from tflaunch.explain.run_status import Status
 from tflaunch.tui import rows
-from tflaunch.tui.headline import Part, headline, news
-from tflaunch.tui.rows import LAST_LINE, METRIC, Cell, Row
+from tflaunch.tui.formatting import Cell
+from tflaunch.tui.headline import headline, news
+from tflaunch.tui.rows import LAST_LINE, METRIC, Row
 
 _MOST_ROWS = 16  # more tasks than this are grouped by role
 _MOST_LINES = 3  # per message below the headline
@@ -99,7 +100,7 @@ def table(status: Status, width: int | None = None, now: float | None = None) ->
     return "".join(f"{line.plain.rstrip()}\n" for line in lines)
 
 
-def _rule(parts: Sequence[Part], width: int) -> Text:
+def _rule(parts: Sequence[Cell], width: int) -> Text:
     """Return the headline as a rule that separates the view from the output above it."""
     texts = [Text(part.text, part.style) for part in parts]
     missing = sum(text.cell_len + 3 for text in texts) + 3 - width
@@ -111,7 +112,7 @@ def _rule(parts: Sequence[Part], width: int) -> Text:
     return line
 
 
-def _wrapped(part: Part, width: int, most: int) -> list[Text]:
+def _wrapped(part: Cell, width: int, most: int) -> list[Text]:
     """Wrap a message to as few lines as possible, at most ``most``."""
     console = Console(width=width, file=io.StringIO())
     lines = list(Text(part.text, style=part.style).wrap(console, width))

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from tflaunch.store.log_line import Line
 from tflaunch.tui import escapes
-from tflaunch.tui.dedupe import Folder
-from tflaunch.tui.live_fold import spans
+from tflaunch.tui.fold import Folder, spans
 
 _FOLD_PATIENCE = 1.0  # seconds for which a line is held to fold others like it
 

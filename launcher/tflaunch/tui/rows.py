@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from tflaunch.explain import figures
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.tui import formatting
+from tflaunch.tui.formatting import Cell
 from tflaunch_worker.readable import duration_words, signal_name
 
 LAST_LINE = "LAST LINE"
@@ -48,13 +48,6 @@ _ALIVE = ("starting", "running", "at breakpoint", "not listening", "disconnected
 _LONG_START = 60.0  # seconds after which a task that is still starting gets its own row
 _MOST_METRICS = 6
 _LONGEST_TRAINING = 1e9  # seconds
-
-
-class Cell(NamedTuple):
-    """A text and its rich style."""
-
-    text: str
-    style: str = ""
 
 
 Row = dict[str, Cell]

@@ -23,8 +23,8 @@ from tflaunch_worker.printable import printable
 
 if TYPE_CHECKING:
     from tflaunch.explain.run_status import Status
+    from tflaunch.tui.fold import LiveFold
     from tflaunch.tui.live import LiveView
-    from tflaunch.tui.live_fold import LiveFold
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _COLOUR = r"\x1b\[[0-9;]*m"
@@ -294,9 +294,9 @@ def _cleaner() -> Callable[[bytes], bytes]:
 
 
 def _fold(prefixes: Mapping[str, bytes]) -> LiveFold | None:
-    from tflaunch.tui import live_fold
+    from tflaunch.tui import fold
 
-    return live_fold.LiveFold(prefixes, time.monotonic) if len(prefixes) > 1 else None
+    return fold.LiveFold(prefixes, time.monotonic) if len(prefixes) > 1 else None
 
 
 def _panel(lines: Sequence[str]) -> list[str] | None:

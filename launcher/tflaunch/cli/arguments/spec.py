@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 import shlex
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tflaunch import records
 from tflaunch.cli.arguments.here import usual_spec
 from tflaunch.clusterspec.spec_file import SUFFIXES
 from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
@@ -154,6 +156,11 @@ def moment_in(text: str, option: str) -> float:
     except ValueError:
         usual = "90s, 10m or 2h for that long ago, or 2026-01-31T12:00:00"
         raise TflaunchError(f"{option} {text!r} is not a valid time; use {usual}", EXIT_USAGE) from None
+
+
+def print_json(value: object) -> None:
+    """Print a record, or anything made of records, as JSON."""
+    click.echo(json.dumps(records.as_json(value), indent=2))
 
 
 def say(message: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from tflaunch.cli.arguments.spec import (
     WholeNumber,
     command_argument,
     json_option,
+    print_json,
     read_file,
     say,
     seconds_in,
@@ -120,7 +120,7 @@ def bench(
         code, problem = _INTERRUPTED, "interrupted"
     if as_json:
         name = plans[workers[0]].name.rpartition("-")[0]
-        click.echo(json.dumps({"name": name, "runs": [run._asdict() for run in runs], "problem": problem}, indent=2))
+        print_json({"name": name, "runs": [run._asdict() for run in runs], "problem": problem})
     elif runs:
         click.echo(scaling.text_of(runs), nl=False)
     if problem:

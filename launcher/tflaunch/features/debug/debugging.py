@@ -10,6 +10,7 @@ from typing import Any
 from tflaunch.client.control_client import ControlClient
 from tflaunch.core.task_state import Breakpoint
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.interruptible import wait_readable
 from tflaunch_worker import fields
 from tflaunch_worker.features.debug.breakpoints import LONGEST_LINE
 
@@ -68,7 +69,13 @@ class DebuggerClient:
         """Return the next message, None if one is asked for and a command is there."""
         if not self._is_asked:
             return self._client.hear()
-        return self._client.hear_or(self._commands.descriptor) if self._commands.is_empty else None
+        own = self._client.descriptor
+        while self._commands.is_empty:
+            if not self._client.has_message and own not in wait_readable([own, self._commands.descriptor]):
+                return None
+            if (message := self._client.hear(0)) is not None:
+                return message
+        return None
 
     def _obey(self, message: dict[str, Any]) -> None:
         match message["kind"]:

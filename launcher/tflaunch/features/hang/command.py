@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
-from tflaunch.cli.arguments.spec import json_option, say
+from tflaunch.cli.arguments.spec import json_option, print_json, say
 from tflaunch_worker.readable import age_words
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ def stacks(verbose: bool, as_json: bool, words: tuple[str, ...]) -> None:
     Example:
       tflaunch stacks
     """
-    from tflaunch import records
     from tflaunch.client import runs
     from tflaunch.explain.wording import listed
     from tflaunch.features.hang import hang
@@ -47,7 +45,7 @@ def stacks(verbose: bool, as_json: bool, words: tuple[str, ...]) -> None:
     shown = [name for name in evidence if not tasks or name in tasks]
     if as_json:
         about = hang.Stacks(status.run, *verdict, silent, [evidence[name] for name in shown])
-        click.echo(json.dumps(records.as_json(about), indent=2))
+        print_json(about)
         return
     click.echo(verdict.sentence)
     for group in verdict.groups:

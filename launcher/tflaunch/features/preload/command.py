@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options
-from tflaunch.cli.arguments.spec import json_option, read_file, say, seconds_in, set_option, warn
+from tflaunch.cli.arguments.spec import json_option, print_json, read_file, say, seconds_in, set_option, warn
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _show(found: list[WarmServer], problems: list[str], is_stop: bool, as_json: 
     from tflaunch.features.preload import warm_servers
 
     if as_json:
-        click.echo(json.dumps([server._asdict() for server in found], indent=2))
+        print_json([server._asdict() for server in found])
     elif is_stop:
         say(f"ended {counted(len(found), 'warm server')}")
     elif found:

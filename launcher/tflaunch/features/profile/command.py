@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
-from tflaunch.cli.arguments.spec import json_option, say, seconds_in
+from tflaunch.cli.arguments.spec import json_option, print_json, say, seconds_in
 from tflaunch.errors import EXIT_INTERNAL
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
     Example:
       tflaunch profile --for 5s worker:0 worker:1
     """
-    from tflaunch import records
     from tflaunch.client import runs
     from tflaunch.features.profile import profiling
     from tflaunch.plan import selectors
@@ -52,7 +50,7 @@ def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
         say("interrupted; the tasks go on, and unfinished profiles are discarded")
         return _INTERRUPTED
     if as_json:
-        click.echo(json.dumps(records.as_json(profiling.Profile(directory.name, seconds, made)), indent=2))
+        print_json(profiling.Profile(directory.name, seconds, made))
     paths = [each.path for each in made if each.path is not None]
     if not paths:
         return EXIT_INTERNAL

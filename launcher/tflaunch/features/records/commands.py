@@ -84,7 +84,7 @@ def diff(first: str | None, second: str | None, as_json: bool) -> int:
     from tflaunch.features.records import run_diff
 
     newer = runs.find_run(first)
-    paths = (newer, runs.find_run(second)) if second is not None else (runs.run_before(newer), newer)
+    paths = (newer, runs.find_run(second)) if second is not None else (_run_before(newer), newer)
     found = run_diff.compare(*paths)
     if as_json:
         click.echo(json.dumps([difference._asdict() for difference in found], indent=2))
@@ -96,3 +96,21 @@ def diff(first: str | None, second: str | None, as_json: bool) -> int:
             if not run_diff.read_record(path):
                 say(f"{path.name} has no record of its code and packages, so these cannot be compared")
     return 1 if found else 0
+
+
+def _run_before(path: Path) -> Path:
+    """Return the directory of the run of the same job that began before this one.
+
+    Raises:
+        TflaunchError: there is none, or another user could have written to its directory.
+        SupervisedElsewhereError: that run has its supervisor and its files in a cluster.
+    """
+    from tflaunch.client import runs
+    from tflaunch.store import run_names
+
+    job = run_names.job_name(path.name)
+    of_job = run_names.newest_of_job(job)
+    before = of_job[of_job.index(path) + 1 :]
+    if not before:
+        raise TflaunchError(f"{path.name} is the first run of {job}: name another one", EXIT_USAGE)
+    return runs.find_run(before[0].name)

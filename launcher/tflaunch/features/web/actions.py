@@ -64,7 +64,8 @@ def _answering(act: Callable[[Path, dict[str, Any]], dict[str, str]]) -> Callabl
 
 
 def _stop(directory: Path, asked: dict[str, Any]) -> dict[str, str]:
-    runs.require_live(directory)
+    if not runs.is_live(directory):
+        raise runs.NoSupervisorError(directory)
     requests.request_stop(directory, None)
     return {}
 
