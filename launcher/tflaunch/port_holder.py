@@ -36,12 +36,7 @@ def listen_on_first(ports: Sequence[int], backlog: int = 1) -> socket.socket:
 
 
 def why_unusable(port: int, error: OSError) -> str:
-    """Return why a TCP port cannot be used: ``is held by python (pid 4711)``.
-
-    Args:
-        port: a port of LOOPBACK.
-        error: what the attempt to bind it raised.
-    """
+    """Return why a port of LOOPBACK cannot be bound, given the error: ``is held by python (pid 4711)``."""
     holder = _holder(port) if error.errno == errno.EADDRINUSE else None
     return f"is held by {holder}" if holder else f"cannot be used: {error.strerror}"
 

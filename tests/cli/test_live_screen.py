@@ -49,7 +49,7 @@ for line in sys.stdin:
 WATCHER = """
 import json, os, sys
 from tflaunch.explain.run_status import read_status
-from tflaunch.tui.redraw import watch
+from tflaunch.tui.live import watch
 
 def statuses():
     for line in sys.stdin:

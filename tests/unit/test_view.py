@@ -14,7 +14,7 @@ from tflaunch.explain import figures
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus, read_status
 from tflaunch.plan.tensorboard import Reach
-from tflaunch.tui import failure_panel, formatting, redraw
+from tflaunch.tui import formatting, live
 from tflaunch.tui import layout as view
 
 pytestmark = pytest.mark.unit
@@ -237,7 +237,7 @@ def test_the_table_is_plain_and_complete() -> None:
 def test_without_a_terminal_a_watch_prints_each_status(capfd: pytest.CaptureFixture[str]) -> None:
     """One table after the other, even when only figures have changed."""
     statuses = [status([task(0, step=step)]) for step in (5, 5, 6)]
-    redraw.watch(iter([*statuses, status([task(0, state="failed")], phase="ended", exit_code=1)]))
+    live.watch(iter([*statuses, status([task(0, state="failed")], phase="ended", exit_code=1)]))
     out, _ = capfd.readouterr()
     first, same, later, last = out.split("\n\n")
     assert first == same != later
@@ -296,7 +296,7 @@ def test_a_failure_is_wrapped_between_words_and_not_inside_commands(monkeypatch:
     monkeypatch.setenv("NO_COLOR", "1")
     log = "  File " + "x" * 90
     hint = "hint: stop the other program, or its run with `tflaunch down cluster-20260102-030405-6789`, or name a port"
-    shown = failure_panel.panel(["worker:1 on a-host-with-a-long-name exited with code 3", hint, log], 50)
+    shown = formatting.failure_panel(["worker:1 on a-host-with-a-long-name exited with code 3", hint, log], 50)
     assert shown == [
         "── tflaunch: worker:1 on a-host-with-a-long-name ",
         "exited with code 3",
@@ -306,4 +306,4 @@ def test_a_failure_is_wrapped_between_words_and_not_inside_commands(monkeypatch:
         log,
         "─" * 49,
     ]
-    assert failure_panel.panel(["failed"], 30)[0] == "── tflaunch: failed " + "─" * 9
+    assert formatting.failure_panel(["failed"], 30)[0] == "── tflaunch: failed " + "─" * 9

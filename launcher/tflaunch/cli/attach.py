@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tflaunch.cli.arguments.launch import LaunchOptions
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import WholeNumber, fold_option, quiet_option, say, verbose_option
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
@@ -48,7 +49,8 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool,
     def watch(observer: Observer) -> int:
         observer.catch_up()
         if observer.outcome is runs.Outcome.LOST and (resume or location.has_supervisor_here):
-            return _take_over(directory.name, runs.describe_loss(directory), resume, verbose, quiet, fold)
+            options = LaunchOptions(verbose=verbose, quiet=quiet, fold=fold)
+            return _take_over(directory.name, runs.describe_loss(directory), resume, options)
         screen = Screen(observer.tasks, verbose, quiet, fold)
         patience: float | None = None
         try:
@@ -66,7 +68,7 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool,
         return 128 + signal.SIGINT
 
 
-def _take_over(run: str, sentence: str, resume: bool, is_verbose: bool, is_quiet: bool, is_folding: bool | None) -> int:
+def _take_over(run: str, sentence: str, resume: bool, options: LaunchOptions) -> int:
     """Offer to take over a run whose supervisor was killed; non-interactively, require `--resume`."""
     from tflaunch.cli.up import take_over
 
@@ -76,4 +78,4 @@ def _take_over(run: str, sentence: str, resume: bool, is_verbose: bool, is_quiet
         click.echo(f"tflaunch: {sentence}", err=True)
         if not click.confirm("Take over now?", err=True):
             return EXIT_INTERNAL
-    return take_over(run, is_verbose=is_verbose, is_quiet=is_quiet, is_folding=is_folding)
+    return take_over(run, options)

@@ -1,4 +1,4 @@
-"""`help`, and suggestions for command names that other tools use."""
+"""`help`, `completion`, and suggestions for command names that other tools use."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ _FOREIGN = {
     "exec": "shell sh bash ssh rsh login", "attach": "follow watch sattach", "logs": "log", "up --resume": "resume",
     "--version": "version", "logs -f": "tail", "restart": "rollout", "up --on slurm": "salloc",
 }  # fmt: skip
+_SHELLS = ("bash", "zsh", "fish")
 MEANINGS = {verb: meant for meant, verbs in _FOREIGN.items() for verb in verbs.split()}
 """Verbs of other tools, and what does their work here: a verb, or a sentence without its full stop."""
 
@@ -58,6 +59,25 @@ def help_(context: click.Context, command: str | None, with_more: bool) -> None:
     assert found is not None
     with click.Context(found, parent=parent, info_name=command) as inner:
         click.echo(found.get_help(inner))
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(_SHELLS), metavar="bash|zsh|fish")
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print a script for SHELL that completes commands, options, runs and tasks.
+
+    \b
+    Example:
+      eval "$(tflaunch completion bash)"
+      tflaunch completion fish > ~/.config/fish/completions/tflaunch.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    kind, parent = get_completion_class(shell), context.parent
+    assert kind is not None
+    assert parent is not None
+    click.echo(kind(parent.command, {}, "tflaunch", "_TFLAUNCH_COMPLETE").source())
 
 
 def no_such_command(name: str, known: Collection[str]) -> click.UsageError:

@@ -1,4 +1,4 @@
-"""What the commands print with --json: the shape of each, and its JSON Schema."""
+"""`schema`, and what the commands print with --json: the shape of each, and its JSON Schema."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
+import click
+
+from tflaunch.cli.arguments.spec import print_json
 from tflaunch.cli.main import verbs
 from tflaunch.core.actions import Action
 from tflaunch.core.annotations import Annotation
@@ -111,3 +114,24 @@ def _union(schemas: list[dict[str, Any]]) -> dict[str, Any]:
     if all(set(each) == {"type"} for each in schemas):
         return {"type": [each["type"] for each in schemas]}
     return {"anyOf": schemas}
+
+
+@click.command()
+@click.argument("command", required=False)
+def schema(command: str | None) -> None:
+    """Print the JSON Schema of a cluster spec, for editors and validators, or of what COMMAND prints with --json.
+
+    \b
+    Example:
+      tflaunch schema > cluster.schema.json
+      tflaunch schema ps
+    """
+    if command is None:
+        from tflaunch.clusterspec.schema import json_schema
+
+        print_json(json_schema())
+        return
+    known = [*with_output(), "events"]
+    if command not in known:
+        raise click.UsageError(f"{command!r} has no --json; the commands that have one are {', '.join(known)}.")
+    print_json(schema_of_output(command))

@@ -52,11 +52,11 @@ _OWN_VERBS = {
     "restart": Verb("tflaunch.cli.restart:restart", "Act on runs", "Restart tasks of a live run."),
     "kill": Verb("tflaunch.cli.kill:kill", _MORE, "Send a signal to tasks."),
     "plan": Verb("tflaunch.cli.plan:plan", _MORE, "Show what `up` would do.", output="tflaunch.cli.json_output:PLAN"),
-    "schema": Verb("tflaunch.cli.schema:schema", _MORE, "Print the JSON Schema of a spec, or of a command's --json."),
-    "help": Verb("tflaunch.cli.help:help_", "Help", "Show how a command is used."),
-    "completion": Verb(
-        "tflaunch.cli.completion:completion", _MORE, "Print the script that completes commands in a shell."
+    "schema": Verb(
+        "tflaunch.cli.json_output:schema", _MORE, "Print the JSON Schema of a spec, or of a command's --json."
     ),
+    "help": Verb("tflaunch.cli.help:help_", "Help", "Show how a command is used."),
+    "completion": Verb("tflaunch.cli.help:completion", _MORE, "Print the script that completes commands in a shell."),
 }
 
 

@@ -39,12 +39,12 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     from tflaunch.client.status import current_status
     from tflaunch.explain import cluster_formation
     from tflaunch.explain.wording import counted
-    from tflaunch.tui import redraw, terminal
+    from tflaunch.tui import live, terminal
     from tflaunch.tui.layout import table
 
     directory = runs.find_run(run)
     if watch and not as_json:
-        redraw.watch(_statuses(directory))
+        live.watch(_statuses(directory))
         return
     current = current_status(directory)
     if as_json:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -86,7 +86,7 @@ def up(
                 f"write tflaunch up --resume {resume}: --resume takes the rest from the run itself; "
                 f"only {', '.join(words)} and {last} go with it"
             )
-        return take_over(resume, options.extras, options.detach, options.verbose, options.quiet, options.fold)
+        return take_over(resume, options)
     return start_spec(read_file(spec or usual_spec()), settings, Launching(options, engine), command)
 
 
@@ -141,7 +141,7 @@ def start(launching: Launching) -> int:
     assert plan is not None
     code = launch.code_for_hosts(plan)
     with launch.new_directory(plan, options.log_dir, launching.suffix, launching.spec) as directory:
-        sink = _screen(options.verbose, options.quiet, options.fold)
+        sink = _screen(options)
         config = RunConfig(directory, code, say, options.extras, options.detach, options.quiet, sink=sink)
         exit_code = launch.start(plan, config)
     if options.detach and exit_code == 0:
@@ -149,26 +149,19 @@ def start(launching: Launching) -> int:
     return exit_code
 
 
-def _screen(is_verbose: bool, is_quiet: bool, is_folding: bool | None) -> Callable[[Sequence[str]], OutputSink]:
+def _screen(options: LaunchOptions) -> Callable[[Sequence[str]], OutputSink]:
     from tflaunch.runtime.run_config import on_screen
 
-    return functools.partial(on_screen, is_verbose=is_verbose, is_quiet=is_quiet, is_folding=is_folding)
+    return functools.partial(on_screen, is_verbose=options.verbose, is_quiet=options.quiet, is_folding=options.fold)
 
 
-def take_over(
-    name: str,
-    extras: Mapping[str, Any] = {},
-    is_detached: bool = False,
-    is_verbose: bool = False,
-    is_quiet: bool = False,
-    is_folding: bool | None = None,
-) -> int:
+def take_over(name: str, options: LaunchOptions) -> int:
     """Continue a run whose supervisor was killed."""
     from tflaunch.client import runs
     from tflaunch.runtime import launch
 
     path = runs.find_run(name)
-    code = launch.take_over(path, say, extras, is_detached, sink=_screen(is_verbose, is_quiet, is_folding))
-    if is_detached and code == 0:
+    code = launch.take_over(path, say, options.extras, options.detach, sink=_screen(options))
+    if options.detach and code == 0:
         click.echo(path.name)
     return code

@@ -133,10 +133,7 @@ class Follower:
     ) -> None:
         """Prepare to follow a run.
 
-        Args:
-            observer: of the run.
-            sink: shows the lines and messages.
-            output_error: why nothing can be shown any more, None if it can; ends `run`.
+        ``output_error`` returns why nothing can be shown any more, which ends `run`; None if it can.
         """
         self._output_error = output_error
         self._observer = observer
@@ -146,10 +143,9 @@ class Follower:
         self._viewed_at = 0.0
 
     def run(self, tail_lines: int | None) -> int:
-        """Show the last lines of each task, then new ones until the run ends; return its exit code.
+        """Show the last ``tail_lines`` lines of each task, then new ones until the run ends; return its exit code.
 
-        Args:
-            tail_lines: how many lines of each task; None for all of them, and all messages, too.
+        Without a number, all lines and all messages are shown.
 
         Raises:
             TflaunchError: its supervisor was killed.

@@ -15,10 +15,8 @@ from tflaunch.core import policy
 def request_stop(directory: Path, grace: float | None, number: int | None = None) -> None:
     """Request the end of a run, without waiting for it.
 
-    Args:
-        directory: the run's directory.
-        grace: seconds between TERM and KILL, None for the spec's value.
-        number: the signal by which the user asks for it in a terminal that follows the run.
+    ``grace``: seconds between TERM and KILL, None for the spec's value; ``number``: the signal by which the user asks
+    for it in a terminal that follows the run.
 
     Raises:
         TflaunchError: the supervisor does not answer.

@@ -181,9 +181,6 @@ def kill_orphans(path: Path) -> None:
     """Kill the processes left on this machine by a run whose supervisor, agent and guard were killed.
 
     For any other run this only lists its directory, as a guard that exits by itself removes its lock.
-
-    Args:
-        path: the run's directory.
     """
     for lock in path.glob(f"agents/*/{AGENT_LOCK_NAME}"):
         if linux.is_lock_free(str(lock)):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
 from tflaunch.plan.model import SecretSource
+from tflaunch.user_text import UserTextError
 
 _MOST_BYTES = 64 * 1024
 """Of all secrets together; Linux allows 128 KiB for one variable."""
@@ -46,7 +47,7 @@ def find_secrets(sources: Mapping[str, SecretSource]) -> tuple[Secrets, list[Pro
     for name, source in sources.items():
         try:
             found[name] = _read(source)
-        except _UnreadableError as error:
+        except UserTextError as error:
             found[name] = None
             problems.append(Problem("error", f"secrets.{name}", str(error), error.hint))
     size = sum(len(os.fsencode(value or "")) for value in found.values())
@@ -56,28 +57,20 @@ def find_secrets(sources: Mapping[str, SecretSource]) -> tuple[Secrets, list[Pro
     return Secrets(found), problems
 
 
-class _UnreadableError(Exception):
-    """A secret cannot be read; says why, and ``hint`` what to do."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
-
-
 def _read(source: SecretSource) -> str:
     if source.file is None:
         value = os.environ.get(source.env or "", "")
         if not value:
             state = "is empty" if source.env in os.environ else "is not set"
-            raise _UnreadableError(f"variable {source.env!r} {state}", "export it where tflaunch is started")
+            raise UserTextError(f"variable {source.env!r} {state}", "export it where tflaunch is started")
         return value
     path = Path(source.file).expanduser()
     try:
         with path.open("rb") as file:
             value = os.fsdecode(file.read(_MOST_BYTES + 1).removeprefix(codecs.BOM_UTF8)).rstrip("\r\n")
     except OSError as error:
-        raise _UnreadableError(f"{path}: {error.strerror}", "write the value into that file") from None
+        raise UserTextError(f"{path}: {error.strerror}", "write the value into that file") from None
     if not value or "\0" in value:
         state = "contains a NUL character" if value else "is empty"
-        raise _UnreadableError(f"{path} {state}", "write the value into that file")
+        raise UserTextError(f"{path} {state}", "write the value into that file")
     return value

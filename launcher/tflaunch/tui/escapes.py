@@ -22,12 +22,9 @@ _RESET = b"\033[0m"
 
 
 def without_commands(lines: bytes) -> bytes:
-    """Return lines without control characters and escape sequences; colours stay, but end with their line.
+    """Return whole lines without control characters and escape sequences; colours stay, but end with their line.
 
     A task must not clear the terminal, change its title, or colour other tasks' lines.
-
-    Args:
-        lines: whole lines, with or without the last newline.
     """
     if _is_plain(lines):
         return lines

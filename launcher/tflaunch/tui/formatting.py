@@ -1,14 +1,21 @@
-"""Make foreign text and progress bars fit a table: as wide as they look."""
+"""Make foreign text, progress bars and failures fit a terminal: as wide as they look."""
 
 from __future__ import annotations
 
+import os
 import re
+import textwrap
 import unicodedata
+from collections.abc import Sequence
 from typing import NamedTuple
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])")
 _JOINING = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff]")
 """Parts of Korean syllables and flags, and skin tones: some terminals merge them with their neighbours."""
+_RED, _PLAIN = "\033[1;31m", "\033[0m"
+_RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
+_HINT = "hint: "
+_KEPT = "\0"  # instead of a space that must not become the end of a line
 
 
 class Cell(NamedTuple):
@@ -19,12 +26,7 @@ class Cell(NamedTuple):
 
 
 def plain(text: str | None, limit: int = 1000) -> str:
-    """Return the part of a text with the same width on every terminal: no escapes, nothing that combines.
-
-    Args:
-        text: any text; None gives "".
-        limit: maximum number of characters to examine.
-    """
+    """Return what has the same width on every terminal of the first ``limit`` characters: no escapes, no combining."""
     if text is None:
         return ""
     composed = _JOINING.sub("", unicodedata.normalize("NFC", _ESCAPE.sub("", text[:limit])))
@@ -53,3 +55,28 @@ def bar(fraction: float, width: int = 8) -> str:
     fraction = min(max(fraction, 0.0), 1.0)
     full = int(fraction * width)
     return f"{'━' * full}{'─' * (width - full)} {int(fraction * 100):>3}%"
+
+
+def failure_panel(lines: Sequence[str], columns: int) -> list[str]:
+    """Return the lines of a message between two rules; the first line is in the upper one, as its title.
+
+    Sentences are wrapped between words, and never inside a command. Nothing is drawn beside the other lines: the
+    terminal wraps long ones, and paths and commands are copied in one piece.
+    """
+    red, plain = ("", "") if os.environ.get("NO_COLOR") else (_RED, _PLAIN)
+    title, *more = _wrap_sentence(f"{_RULE * 2} tflaunch: {lines[0]} ", columns)
+    rest = [
+        piece for line in lines[1:] for piece in (_wrap_sentence(line, columns) if line.startswith(_HINT) else [line])
+    ]
+    return [
+        f"{red}{title} {_RULE * (columns - 2 - width(title))}{plain}",
+        *(f"{red}{piece}{plain}" for piece in more),
+        *rest,
+        f"{red}{_RULE * (columns - 1)}{plain}",
+    ]
+
+
+def _wrap_sentence(sentence: str, columns: int) -> list[str]:
+    kept = re.sub("`[^`]*`", lambda command: command[0].replace(" ", _KEPT), sentence)
+    pieces = textwrap.wrap(kept, columns - 2, break_long_words=False, break_on_hyphens=False)
+    return [piece.replace(_KEPT, " ") for piece in pieces]

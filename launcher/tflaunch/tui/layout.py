@@ -61,13 +61,9 @@ _LAST_LINE_RANK_ALONE = 3  # without step numbers, the last line is the best sig
 
 
 def render(status: Status, width: int, height: int, now: float) -> list[str]:
-    """Return a status as terminal lines with escape sequences, without line ends.
+    """Return a status as at most ``height`` terminal lines with escape sequences, without line ends.
 
-    Args:
-        status: the status of a run.
-        width: maximum columns of a line, at least 1.
-        height: maximum number of lines, at least 1.
-        now: seconds since the epoch.
+    ``width`` is the number of columns, and ``now`` the time in seconds since the epoch.
     """
     tasks = status.tasks
     head = [_rule(headline(status, now), width)]
@@ -84,10 +80,7 @@ def render(status: Status, width: int, height: int, now: float) -> list[str]:
 def table(status: Status, width: int | None = None, now: float | None = None) -> str:
     """Return a status as plain text: aligned, one line per task, without the tasks' last lines.
 
-    Args:
-        status: the status of a run.
-        width: maximum columns of a line; None to leave nothing out.
-        now: seconds since the epoch; None for the current time.
+    Without a ``width`` in columns, nothing is left out; ``now`` is in seconds since the epoch.
     """
     now = time.time() if now is None else now
     lines = [Text(" · ".join(part.text for part in headline(status, now)), no_wrap=True, overflow="ellipsis")]

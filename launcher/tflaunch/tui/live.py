@@ -1,13 +1,15 @@
-"""The live view below a run's output: rendered a few times a second, redrawn with every frame."""
+"""A status that is drawn again and again: below a run's output, or alone in another terminal."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tflaunch.explain.run_status import Status
 from tflaunch.tui import terminal
 
+_STDOUT = 1
 _FRAME = 0.1  # seconds between frames, unless there is a lot to write
 
 
@@ -104,3 +106,45 @@ class LiveView:
         lines = self._last_lines()
         tasks = (task._replace(last_line=lines.get(task.task) or task.last_line) for task in status.tasks)
         return status._replace(tasks=tuple(tasks))
+
+
+def watch(statuses: Iterable[Status]) -> None:
+    """Show each status in place of the previous one, and leave the last one on the screen.
+
+    If the output cannot be redrawn, each status is printed as a table, separated by empty lines.
+    """
+    if terminal.is_drawable(_STDOUT):
+        _draw(statuses)
+    else:
+        _print(statuses)
+
+
+def _draw(statuses: Iterable[Status]) -> None:
+    from tflaunch.tui import layout as view  # with what draws, which is slow to import
+
+    region = terminal.Region()
+    terminal.clear_before_stop(lambda: _write(region.frame(b"", [])))
+    terminal.keep_unread(_STDOUT, is_kept=True)
+    try:
+        for status in statuses:
+            columns, rows = terminal.size(_STDOUT)
+            lines = view.render(status, max(columns - 1, 1), max(rows - 1, 1), time.time())
+            _write(region.frame(b"", lines))
+    finally:
+        _write(region.left())
+        terminal.keep_unread(_STDOUT, is_kept=False)
+
+
+def _print(statuses: Iterable[Status]) -> None:
+    from tflaunch.tui import layout as view
+
+    separator = ""
+    for status in statuses:
+        _write((separator + view.table(status)).encode("utf-8", "replace"))
+        separator = "\n"
+
+
+def _write(data: bytes) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()

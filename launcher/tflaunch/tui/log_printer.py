@@ -58,11 +58,6 @@ class LogPrinter:
 
 
 def local_time(moment: float, pattern: str) -> str:
-    """Return a time as local time, to the nearest millisecond.
-
-    Args:
-        moment: seconds since the epoch.
-        pattern: as for `time.strftime`; the milliseconds are appended.
-    """
+    """Return seconds since the epoch as local time, by a pattern of `time.strftime`, with milliseconds appended."""
     seconds, milliseconds = divmod(round(moment * 1000), 1000)
     return f"{time.strftime(pattern, time.localtime(seconds))}.{milliseconds:03}"

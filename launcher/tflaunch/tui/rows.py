@@ -19,31 +19,21 @@ METRIC = "="
 """Prefix of a column that holds a metric, so that a metric may have any name."""
 
 _STYLES = {
-    "running": "green",
-    "succeeded": "green",
     "failed": "bold red",
-    "restarting": "yellow",
+    "lost": "bold red",
+    "disconnected": "yellow",
     "at breakpoint": "bold yellow",
     "not listening": "bold yellow",
-    "disconnected": "yellow",
-    "lost": "bold red",
-    "stopping": "yellow",
+    "restarting": "yellow",
     "starting": "cyan",
+    "stopping": "yellow",
+    "waiting": "",
+    "running": "green",
+    "succeeded": "green",
+    "stopped": "",
 }
-_BAD_FIRST = (
-    "failed",
-    "lost",
-    "disconnected",
-    "at breakpoint",
-    "not listening",
-    "restarting",
-    "starting",
-    "stopping",
-    "waiting",
-    "running",
-    "succeeded",
-    "stopped",
-)
+"""The style of each state, the worst state first."""
+_BAD_FIRST = (*_STYLES,)
 _ALIVE = ("starting", "running", "at breakpoint", "not listening", "disconnected", "stopping")
 _LONG_START = 60.0  # seconds after which a task that is still starting gets its own row
 _MOST_METRICS = 6
@@ -55,13 +45,7 @@ Row = dict[str, Cell]
 
 
 def by_task(tasks: Sequence[TaskStatus], now: float, among: Sequence[TaskStatus] | None = None) -> list[Row]:
-    """Return one row per task, without a host or an attempt that all of them share.
-
-    Args:
-        tasks: as in a status.
-        now: seconds since the epoch.
-        among: all tasks, if ``tasks`` is a subset.
-    """
+    """Return one row per task, without a host or an attempt that all share: ``among``, if ``tasks`` is a subset."""
     every = tasks if among is None else among
     same = {"HOST"} if len({task.host for task in every}) == 1 else set()
     same |= {"ATTEMPT"} if len({task.attempt for task in every}) == 1 else set()

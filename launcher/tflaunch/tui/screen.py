@@ -90,10 +90,7 @@ class Screen:
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:
         """Show output of a task as received.
 
-        Args:
-            task: its name.
-            data: the output.
-            kept: where its log has the same bytes, which are read from there if the reader is slow; None if no log has.
+        ``kept``: where its log has the same bytes, which are read from there if the reader is slow; None if no log has.
         """
         if self.output_error is None:
             self._out.add(Piece(task, data), kept)
@@ -120,15 +117,7 @@ class Screen:
             writer.wait_until_written()
 
     def close(self, patience: float | None = None, limit: float | None = None) -> bool:
-        """Wait until everything is written and the view is removed.
-
-        Args:
-            patience: seconds to wait for a reader that takes nothing; None for no limit.
-            limit: seconds to wait in total; None for no limit.
-
-        Returns:
-            Whether everything is written. If not, call it again to keep waiting.
-        """
+        """Wait until everything is written and the view is removed, as an `OutputSink`; it can be called again."""
         until = None if limit is None else time.monotonic() + limit
         is_closed = self._out.close(patience, until)
         if self.output_error is not None and not self._is_loss_told:
@@ -181,13 +170,7 @@ class Screen:
         writer.write(_STDOUT, live.end(fold.flush() if fold else b""))
 
     def _gather(self, backlog: Backlog, patience: float | None, until: float) -> bytes:
-        """Return the text to write next.
-
-        Args:
-            backlog: the queue of pieces.
-            patience: seconds to wait for the first piece; None for no limit.
-            until: when to stop waiting for more, on the monotonic clock.
-        """
+        """Return the text to write next: wait ``patience`` seconds for the first piece, and for more ``until`` then."""
         texts: list[bytes] = []
         size = 0
         piece = backlog.take(patience)
@@ -303,9 +286,9 @@ def _panel(lines: Sequence[str]) -> list[str] | None:
     """Return a failure as it is drawn on stderr; None if that is not a terminal on which one can be drawn."""
     if not os.isatty(_STDERR):
         return None
-    from tflaunch.tui import failure_panel, terminal
+    from tflaunch.tui import formatting, terminal
 
-    return failure_panel.panel(lines, terminal.size(_STDERR)[0]) if terminal.is_drawable(_STDERR) else None
+    return formatting.failure_panel(lines, terminal.size(_STDERR)[0]) if terminal.is_drawable(_STDERR) else None
 
 
 def _quoted(line: str) -> str:

@@ -28,10 +28,8 @@ class TaskLines:
     ) -> None:
         """Begin with the first line.
 
-        Args:
-            prefix: what each line begins with.
-            clean: removes what a terminal would interpret from lines.
-            shown: removes lines that are not shown from others, all joined by newlines; None if none is left.
+        ``clean`` removes what a terminal would interpret from lines. ``shown`` removes lines that are not shown from
+        others, all joined by newlines, and returns None if none is left.
         """
         self._prefix = prefix
         self._clean = clean
