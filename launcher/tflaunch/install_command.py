@@ -1,4 +1,4 @@
-"""Find the command that installs a package where it is missing: with pip, uv or pipx."""
+"""Find the command that installs a missing package: with pip, uv or pipx."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def command_for_extra(extra: str) -> str:
 
 
 def command_for_package(package: str, python: str) -> str:
-    """Return the command that installs a package for a Python of this machine, given its path."""
+    """Return the command that installs a package for a Python, given its path."""
     is_own = os.path.abspath(python) == os.path.abspath(sys.executable)
     prefix = Path(sys.prefix) if is_own else Path(os.path.abspath(python)).parent.parent
     try:
@@ -41,7 +41,7 @@ def command_for_package(package: str, python: str) -> str:
 
 
 def _address() -> str:
-    """Return the address that tflaunch was installed from, as part of a requirement; "" if from an index."""
+    """Return tflaunch's origin as part of a requirement; "" if that is an index."""
     try:
         about = json.loads(metadata.distribution("tflaunch").read_text("direct_url.json") or "{}")
     except (metadata.PackageNotFoundError, ValueError):

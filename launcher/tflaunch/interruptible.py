@@ -1,4 +1,4 @@
-"""Wait for descriptors so that a signal always ends the wait, even one that arrives just before it."""
+"""Wait for descriptors so that a signal, even one just before, ends the wait."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _READ = 4096  # bytes, one per signal
 
 
 def wait_readable(descriptors: Sequence[int], patience: float | None = None) -> list[int]:
-    """Return which descriptors are readable or have no writer any more; none after ``patience`` seconds.
+    """Return the readable or closed descriptors; none after ``patience`` seconds.
 
     Python runs signal handlers only between bytecodes, so `select.select` alone would not notice a signal that arrives
     just before the system call. Here the interpreter also writes a byte to a pipe at once, which ends the system call.
@@ -36,7 +36,7 @@ def wait_readable(descriptors: Sequence[int], patience: float | None = None) -> 
 
 @contextmanager
 def _signals() -> Iterator[tuple[list[int], Callable[[], None]]]:
-    """Yield a descriptor that becomes readable with every signal, and a function that empties it.
+    """Yield a descriptor that each signal makes readable, and what empties it.
 
     That function passes the signals on to an earlier such descriptor, as asyncio has one. Other threads than the main
     one get no descriptor, because they run no signal handlers.

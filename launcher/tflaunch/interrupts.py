@@ -1,4 +1,4 @@
-"""Have a signal end a process of ours as Ctrl-C does, which leaves no half of a run."""
+"""Have a signal end a process of ours as Ctrl-C does, without half a run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PAUSE = 0.01  # seconds until an ignored interrupt is repeated
 
 
 def repeat_ignored_interrupts() -> None:
-    """Interrupt this process again if Python ignores Ctrl-C, as it does in the callbacks of its import locks."""
+    """Interrupt again if Python ignores Ctrl-C, as in callbacks of import locks."""
     sys.unraisablehook = _repeat_interrupt
 
 
 def interrupt_at_end() -> list[int]:
-    """Raise KeyboardInterrupt at the first signal that is to end this process; return the list that gets its number.
+    """Raise KeyboardInterrupt at the first ending signal; return the list with it.
 
     A second TERM or QUIT kills. A second warning does nothing: the kernel sends XCPU each second.
     """

@@ -1,4 +1,4 @@
-"""Find tflaunch's directory of this user, and say where it is not where a user would look."""
+"""Find tflaunch's directory of this user, and say so if it is an unusual one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tflaunch_worker import boot
 
 
 def home_path() -> str:
-    """Return the path of tflaunch's directory: $TFLAUNCH_HOME or the default. It need not exist, or be safe to use."""
+    """Return $TFLAUNCH_HOME or the default; it need not exist, or be safe to use."""
     return boot.own_directory(is_given=True)
 
 
 def notice() -> str:
-    """Return a sentence if root's files are not in HOME because that belongs to another user (`sudo -E`), "" if not."""
+    """Return a sentence if root's HOME belongs to another user (`sudo -E`), else ""."""
     path, home = home_path(), os.environ.get("HOME", "")
     if os.environ.get("TFLAUNCH_HOME") or os.getuid() != 0 or not os.path.isdir(home):
         return ""

@@ -21,7 +21,7 @@ _COMMAND_LINE = "sys.argv[0] = 'tflaunch'; from tflaunch.__main__ import main; m
 
 
 def own_command(*words: str) -> list[str]:
-    """Return the command that runs tflaunch's command line with these words; raises as `own_process`."""
+    """Return the command of tflaunch's command line; raises as `own_process`."""
     return own_process(_COMMAND_LINE, *words)
 
 
@@ -45,14 +45,14 @@ def own_process(program: str, *arguments: str, python: str = "", path: Sequence[
 
 
 def own_path() -> list[str]:
-    """Return where this process searches modules, without its working directory, and where its own packages are."""
+    """Return this process's module paths, without its working directory."""
     path = [entry for entry in sys.path if entry]
     homes = [os.path.dirname(next(iter(package.__path__))) for package in (tflaunch, tflaunch_worker)]
     return [*path, *(home for home in dict.fromkeys(homes) if home not in path)]
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    """End a child process, with KILL if it does not act on TERM within two seconds, as one that is stopped."""
+    """End a child process, with KILL if it does not act on TERM within two seconds."""
     process.terminate()
     try:
         process.wait(_END_PATIENCE)

@@ -1,4 +1,4 @@
-"""Listen on a port of the loopback address, or say why it cannot be used, naming the process that holds it."""
+"""Listen on a port of the loopback address, or say which process holds it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COVERING = (LOOPBACK, "0.0.0.0", "::", f"::ffff:{LOOPBACK}")  # noqa: S104 - th
 
 
 def listen_on_first(ports: Sequence[int], backlog: int = 1) -> socket.socket:
-    """Return a socket that listens on the first of these ports of LOOPBACK that is free; 0 stands for any.
+    """Listen on the first of these ports of LOOPBACK that is free; 0 stands for any.
 
     Raises:
         TflaunchError: none of them is free.
@@ -36,13 +36,13 @@ def listen_on_first(ports: Sequence[int], backlog: int = 1) -> socket.socket:
 
 
 def why_unusable(port: int, error: OSError) -> str:
-    """Return why a port of LOOPBACK cannot be bound, given the error: ``is held by python (pid 4711)``."""
+    """Return why a port cannot be bound: ``is held by python (pid 4711)``."""
     holder = _holder(port) if error.errno == errno.EADDRINUSE else None
     return f"is held by {holder}" if holder else f"cannot be used: {error.strerror}"
 
 
 def _holder(port: int) -> str | None:
-    """Return name and pid of the process that listens on a port; None if this user may not see it."""
+    """Return name and pid of a port's listener; None if this user may not see it."""
     try:
         for connection in psutil.net_connections("tcp"):
             covers = connection.laddr and connection.laddr.port == port and connection.laddr.ip in _COVERING

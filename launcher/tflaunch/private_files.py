@@ -1,4 +1,4 @@
-"""Create private directories and files whatever the umask; reject those that other users can write."""
+"""Create private directories and files; reject those that others can write."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make_directories(path: Path) -> None:
 
 
 def write_text(path: Path, text: str, *, is_kept: bool = False) -> None:
-    """Write a file with mode 0600, replacing an existing one; surrogate escapes become the bytes that they stand for.
+    """Write a file with mode 0600 in place of any; surrogate escapes become bytes.
 
     ``is_kept``: it is on the disk before this returns, so that a crash after its renaming leaves no empty file.
 
@@ -42,7 +42,7 @@ def write_text(path: Path, text: str, *, is_kept: bool = False) -> None:
 
 
 def require_own(path: Path, *, is_base: bool = False) -> None:
-    """Reject a directory where another user could have put files that tflaunch would trust or run.
+    """Reject a directory in which another user could have put files.
 
     Args:
         path: the directory.
@@ -71,7 +71,7 @@ def require_own(path: Path, *, is_base: bool = False) -> None:
 
 
 def _is_group_of_one(status: os.stat_result) -> bool:
-    """Whether the group is the owner's private one, which the usual umask of 002 allows to write."""
+    """Whether the group is the owner's private one, which umask 002 lets write."""
     import grp
     import pwd
 

@@ -1,4 +1,4 @@
-"""Standard streams that a command can rely on: they are open, and take all output, however slowly it is read."""
+"""Standard streams that are open, and take all output, however slowly it is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def prepare_streams() -> None:
-    """Open /dev/null where a stream is closed, and have stdout and stderr wait for their readers."""
+    """Open missing streams, and have stdout and stderr wait for their readers."""
     _open_missing()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -45,7 +45,7 @@ class _PatientFile(io.FileIO):
 
 
 def _open_missing() -> None:
-    """Open /dev/null where stdin, stdout or stderr is closed, so that no file or socket takes its number."""
+    """Open /dev/null for closed streams, so that no file or socket takes their number."""
     for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(descriptor)

@@ -1,4 +1,4 @@
-"""Read text files that users write: specs, lists of hosts, files of variables, secrets."""
+"""Read text files of users: specs, lists of hosts, files of variables."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read_user_text(path: Path, most: int = MIB) -> str:
 
 
 def decode_user_text(data: bytes, most: int = MIB) -> str:
-    """Return text in UTF-8 without the byte order mark that editors on Windows put first.
+    """Return text in UTF-8 without the byte order mark of editors on Windows.
 
     Raises:
         UserTextError: it is too large, or is not text.

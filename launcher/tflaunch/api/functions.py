@@ -35,7 +35,7 @@ _pickling = threading.Lock()  # which modules are pickled by value is a setting 
 
 
 def spec_of(function: Callable[..., Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the spec with which tasks call a function; ``command`` in ``fields`` is the interpreter."""
+    """Return the spec whose tasks call a function; ``command`` is the interpreter."""
     name = re.sub(r"[^A-Za-z0-9._-]", "", name_of(function)).lstrip("._-")[:63]
     python = fields.get("command", "python3")
     interpreter = [python] if isinstance(python, str) else list(python)
@@ -75,7 +75,7 @@ class Call:
                 self._known.update(starter.describe_function(self._name, sent, self._data))
 
     def places_beside(self, plan: Plan) -> list[str]:
-        """Return where this program searches modules and the interpreter of a plan's tasks, as far as known, does not.
+        """Return which module paths of this program the tasks' interpreter lacks.
 
         Only what tasks fork from depends on it, so that functions and programs can be forked from the same process.
         """
@@ -112,7 +112,7 @@ class Call:
 
 
 def _is_place(entry: str) -> bool:
-    """Whether an entry of `sys.path` is a place; editable installs add names that only their own hooks know."""
+    """Whether an entry of `sys.path` is a path; editable installs add other names."""
     return os.path.isabs(entry) or os.path.exists(entry or os.curdir)
 
 
@@ -144,7 +144,7 @@ def _pickle(cloudpickle: Any, value: object) -> tuple[bytes, list[FunctionType]]
 
 @contextmanager
 def _by_value(cloudpickle: Any, function: Callable[..., Any]) -> Iterator[None]:
-    """Pickle the module of a function by value, unless it is installed: hosts may lack the user's own modules."""
+    """Pickle a function's module by value if hosts may lack it: it is not installed."""
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     with _pickling:
         known = cloudpickle.list_registry_pickle_by_value()
@@ -170,7 +170,7 @@ def _is_installed(module: ModuleType) -> bool:
 
 
 class Values(Mapping[str, Any]):
-    """What the tasks of a run returned, by task; each value is unpickled when it is first used."""
+    """What the tasks of a run returned, by task; values are unpickled at first use."""
 
     def __init__(self, outcomes: Mapping[str, Path], trusted: Collection[str] = ()) -> None:
         """Find the values in files, without unpickling them.
@@ -211,7 +211,7 @@ class Values(Mapping[str, Any]):
         return f"<tflaunch values of {', '.join(self._paths) or 'no task'}>"
 
     def raised_by(self, task: str) -> tuple[Exception | None, str]:
-        """Return the exception of a task, None if it cannot be unpickled here, and its traceback's text."""
+        """Return a task's exception, None if it cannot be unpickled, and its traceback."""
         path = self._outcomes.get(task)
         about = {} if path is None else _head_of(path)
         if path is None or about.get("kind") != "raised" or not isinstance(about.get("traceback"), str):
@@ -235,7 +235,7 @@ class _PlainUnpickler(pickle.Unpickler):
     """Unpickles plain data and Python's own exceptions, and executes no code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the class of an exception; any other callable could be called with arguments of the host's choice."""
+        """Return the class of an exception; other callables could execute code here."""
         found = getattr(builtins, name, None) if module == "builtins" else None
         if found is complex or (isinstance(found, type) and issubclass(found, Exception)):
             return found

@@ -113,7 +113,7 @@ def run(
     check: bool | None = None,
     **options: Unpack[RunOptions],
 ) -> Result:
-    """Run a spec to its end, or call a function in every task of one; return how it ended.
+    """Run a spec to its end, or call a function in every task; return how it ended.
 
     Ctrl-C stops the run before it is raised.
 
@@ -139,7 +139,7 @@ def run(
 async def run_async(
     spec: SpecLike | Callable[..., Any], *, check: bool | None = None, **options: Unpack[RunOptions]
 ) -> Result:
-    """Do the same as `run` without blocking the event loop; if the task is cancelled, the run is stopped.
+    """Do as `run` without blocking the event loop; cancelling the task stops the run.
 
     Arguments and errors are those of `run`. Nothing is printed.
     """

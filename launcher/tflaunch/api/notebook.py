@@ -1,4 +1,4 @@
-"""Show a run in a notebook: the state of its tasks, kept up to date, and below it their lines as in a terminal."""
+"""Show a run in a notebook: its tasks' states, kept up to date, and their lines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CellOutput:
         self._startup = StartupMessages()
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:
-        """Print complete lines of a task, without what TensorFlow writes whenever it starts."""
+        """Print complete lines of a task, without TensorFlow's start-up messages."""
         shown = self._startup.without(task, data.removesuffix(b"\n"))
         print(self._startup.note().decode(), end="")
         for line in shown.split(b"\n") if shown is not None else ():

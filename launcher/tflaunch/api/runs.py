@@ -196,7 +196,7 @@ class Run:
         return self.wait()  # no limit: the end of a run is what is waited for
 
     def show(self) -> Result:
-        """Print its output and messages like `tflaunch up`, in a notebook too, until it has ended; return how it did.
+        """Print output and messages like `tflaunch up`, until it has ended; return how.
 
         Raises:
             TflaunchError: its supervisor was killed.
@@ -217,7 +217,7 @@ class Run:
         return self._result_of(observer)
 
     def _observe(self) -> Observer:
-        """Return an observer of the run, once it has begun: a batch job may wait in a queue."""
+        """Return an observer of the run, once it has begun: a batch job may wait."""
         locate_run(self.directory).wait_until_begun(_ignore, time.sleep)
         return Observer(self.directory)
 

@@ -24,7 +24,7 @@ SpecLike = model.Spec | Mapping[str, Any] | str | Path
 
 
 class SpecFields(TypedDict, total=False):
-    """The fields of a spec with the types that are accepted; `model.Spec` has the converted ones."""
+    """The fields of a spec with the types accepted; `model.Spec` has those converted."""
 
     cluster: Mapping[str, int | Sequence[str]]
     command: str | Sequence[str]
@@ -59,7 +59,7 @@ class SpecFields(TypedDict, total=False):
 
 
 class Spec(model.Spec):
-    """A cluster spec. Its fields are those of a spec file, and are checked as those of a file are."""
+    """A cluster spec. Its fields are those of a spec file, with the same checks."""
 
     if TYPE_CHECKING:
 

@@ -12,7 +12,7 @@ from tflaunch.errors import TflaunchError
 
 
 class Event(NamedTuple):
-    """A record of a run's journal: something that happened, or an action of the supervisor.
+    """A record of a run's journal: an event, or an action of the supervisor.
 
     Attributes:
         time: when, in seconds since the epoch.
@@ -121,7 +121,7 @@ class Result(NamedTuple):
 
 
 class JobFailed(TflaunchError):  # noqa: N818 - programs that use tflaunch know this name
-    """A run did not succeed; the message is its summary, and the traceback of the function that failed first."""
+    """A run did not succeed; the message is its summary, and the first traceback."""
 
     def __init__(self, result: Result, trace: str = "") -> None:
         is_shown = textwrap.indent(trace.rstrip(), "    ") in result.summary

@@ -69,7 +69,7 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool,
 
 
 def _take_over(run: str, sentence: str, resume: bool, options: LaunchOptions) -> int:
-    """Offer to take over a run whose supervisor was killed; non-interactively, require `--resume`."""
+    """Offer to take over a lost run; without a terminal, require `--resume`."""
     from tflaunch.cli.up import take_over
 
     if not resume:

@@ -84,7 +84,7 @@ class AllChecked(_OfSeveral):
 
 
 def _checked(spec: Path, command: Sequence[str], settings: Sequence[str], engine: str | None) -> tuple[Checked, str]:
-    """Return the problems of a spec, and the file that has them: the spec's, or one of defaults."""
+    """Return a spec's problems, and the file with them: the spec, or defaults."""
     name = source_name(spec)
     from tflaunch.discovery import prepare
     from tflaunch.plan import lint
@@ -106,7 +106,7 @@ def _checked_on(engine: str, file: SpecFile, command: Sequence[str], settings: S
 
 
 def _no_way_out(spec: Spec) -> list[Problem]:
-    """Warn of a private network on this machine that tasks could not leave; other hosts are not asked."""
+    """Warn of a private network on this machine that tasks could not leave."""
     if spec.network != "private":
         return []
     from tflaunch.core import port_fence

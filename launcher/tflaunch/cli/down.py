@@ -61,7 +61,7 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
 
 
 def _end_begun(path: Path, grace: float | None) -> int:
-    """Stop a run that has begun, and whose files are here; return 125 if something of it may still run, else 0."""
+    """Stop a run that has begun here; return 125 if something may still run, else 0."""
     from tflaunch.client import runs
 
     was_live, code = _stop_live(path, grace)
@@ -74,7 +74,7 @@ def _end_begun(path: Path, grace: float | None) -> int:
 
 
 def _stop_live(path: Path, grace: float | None) -> tuple[bool, int | None]:
-    """Stop a run that has a supervisor, and wait for its end; return whether it has one, and the exit code it tells."""
+    """Stop a run, wait for its end; return whether it lived, and the exit code."""
     from tflaunch.client import runs
     from tflaunch.client.control_client import ControlClient
     from tflaunch.store import run_lock
@@ -110,7 +110,7 @@ def _stop_live(path: Path, grace: float | None) -> tuple[bool, int | None]:
 
 
 def _end_replayed(path: Path, grace: float | None, was_live: bool, code: int | None) -> int:
-    """End a run that may have left something, or whose supervisor was killed, judging by its whole journal."""
+    """End a run by its whole journal: it is lost, or may have left something."""
     from tflaunch.client import runs
     from tflaunch.client.observer import Observer
     from tflaunch.client.run_location import locate_run

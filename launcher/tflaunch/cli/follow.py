@@ -1,4 +1,4 @@
-"""Follow a run that another process supervises, as if it had been started in this terminal."""
+"""Follow a run of another process as if it had been started in this terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def follow_run(location: RunLocation, is_verbose: bool, is_quiet: bool, is_folding: bool | None) -> int:
-    """Show a run that was started elsewhere as `up` does, until it has ended; return its exit code.
+    """Show a run as `up` does, until it has ended; return its exit code.
 
     Ctrl-C stops it, or takes it out of its queue.
     """

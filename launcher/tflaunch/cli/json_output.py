@@ -1,4 +1,4 @@
-"""`schema`, and what the commands print with --json: the shape of each, and its JSON Schema."""
+"""`schema`, and what commands print with --json: the JSON Schema of each."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _RECORD = {
 
 
 def with_output() -> list[str]:
-    """Return the commands with --json that print one document; `events` prints a record per line."""
+    """Return the commands whose --json is one document; `events` prints records."""
     return [name for name, verb in verbs().items() if verb.output]
 
 
 def schema_of_output(verb: str) -> dict[str, Any]:
-    """Return the JSON Schema of what a command prints with --json; for `events`, of each line."""
+    """Return the JSON Schema of a command's --json; for `events`, of each line."""
     body = _schema_of_records() if verb == "events" else _schema_of(load(verbs()[verb].output))
     return {"$schema": _DIALECT, "title": f"tflaunch {verb} --json", **body}
 
@@ -99,7 +99,7 @@ class _Schemas:
         return {"type": "string"} if issubclass(kind, Enum) else self._of_object(kind)
 
     def _of_object(self, kind: Any) -> dict[str, Any]:
-        """Return the schema of a class; all of its fields are required unless it says otherwise."""
+        """Return the schema of a class; its fields are required unless it says otherwise."""
         hints = {**typing.get_type_hints(kind), **self._printed_with.get(kind, {})}
         return {
             "type": "object",

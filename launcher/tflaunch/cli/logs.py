@@ -86,7 +86,7 @@ def logs(
 
 
 def _wait_until_begun(location: RunLocation, is_again: bool = False) -> bool:
-    """Wait until a run has begun, or begins again if that is expected; return whether it has."""
+    """Wait until a run has begun, or begins again; return whether it has."""
     try:
         if is_again and not location.begins_again(say, time.sleep, is_lost=False):
             return False
@@ -97,7 +97,7 @@ def _wait_until_begun(location: RunLocation, is_again: bool = False) -> bool:
 
 
 def _print_earlier_executions(directory: Path, chosen: Sequence[str], since: float | None, printer: LogPrinter) -> None:
-    """Print the output of the run's earlier executions, such as those of a batch job, in order."""
+    """Print the output of the run's earlier executions (of a batch job), in order."""
     from tflaunch.client.run_location import locate_run
     from tflaunch.store.log_reader import LogReader
 
@@ -110,7 +110,7 @@ def _print_earlier_executions(directory: Path, chosen: Sequence[str], since: flo
 
 
 def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
-    """Reject an attempt that has not happened, unless the run is live and followed (``may_come``).
+    """Reject a future attempt, unless the run is live and followed (``may_come``).
 
     Raises:
         TflaunchError: there is no such attempt.
@@ -125,7 +125,7 @@ def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
 
 
 def _follow(observer: Observer, reader: LogReader, printer: LogPrinter) -> bool:
-    """Print new output until the run has ended and all of it is read, and return True; False after Ctrl-C."""
+    """Print new output until the run's end, and return True; False after Ctrl-C."""
     try:
         for _ in observer.changes(printer.patience):
             if not printer.print(reader.new_lines()):

@@ -96,10 +96,10 @@ def _load_command(name: str, verb: Verb) -> click.Command:
 
 
 class _Commands(click.Group):
-    """The commands, listed in the groups of `_GROUPS`, and imported when they are used."""
+    """The commands, listed in the groups of `_GROUPS`, and imported when used."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line; without any word, show the help, and what could be done in this directory."""
+        """Parse the command line; if it is empty, show the help and first steps here."""
         if not (args or context.resilient_parsing):
             from tflaunch.cli.arguments.here import first_steps
 
@@ -112,7 +112,7 @@ class _Commands(click.Group):
         return list(verbs())
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what each command does, group by group; of all groups if the context's object is True."""
+        """Write what commands do, by group; all groups if the context's object is True."""
         width = max(map(len, verbs()))
         for title in (*_GROUPS, _MORE) if context.obj else _GROUPS:
             with formatter.section(title):
@@ -166,7 +166,7 @@ def _run() -> int:
 
 
 def _end_with(error: Exception) -> int:
-    """Print a sentence about an error of the system, and return the exit code; raise any other error again."""
+    """Print a sentence about a system error, and return the exit code; else raise it."""
     _reserve.clear()
     sentence = describe_os_error(error) if isinstance(error, OSError) else out_of_resources(error)
     if not sentence:
@@ -176,7 +176,7 @@ def _end_with(error: Exception) -> int:
 
 
 def run_command_line() -> int:
-    """Run the command line and return its exit code; user errors print a message, never a traceback."""
+    """Run the command line and return its exit code; user errors are messages."""
     try:
         return _run()
     except click.ClickException as error:

@@ -53,7 +53,7 @@ class _Run(click.Command):
 
 
 def _note_late_number(command: Sequence[str]) -> None:
-    """Report a number of workers that is given to the program, as options of tflaunch go before it."""
+    """Report a number of workers given to the program instead of tflaunch."""
     for at, (option, number) in enumerate(itertools.pairwise(command[1:]), 1):
         if option in ("-n", "-np", "--workers") and number.isdecimal():
             meant = shlex.join(["tflaunch", "run", "-n", number, *command[:at], *command[at + 2 :]])

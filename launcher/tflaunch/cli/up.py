@@ -1,4 +1,4 @@
-"""`up`: run a spec, attached or detached, or take over a run whose supervisor was killed."""
+"""`up`: run a spec, attached or detached, or take over a lost run."""
 
 from __future__ import annotations
 

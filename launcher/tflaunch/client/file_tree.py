@@ -1,4 +1,4 @@
-"""Measure and delete directories that may hold what others have put there: links, files of others, mounts."""
+"""Measure and delete directories that may hold links, files of others, mounts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def delete_tree(path: Path) -> None:
 
 
 def tree_size(path: Path, repairs: bool = False) -> int:
-    """Return the bytes of a directory on the disk; with ``repairs``, make its directories writable for us.
+    """Return a directory's bytes on the disk; ``repairs``: make it writable for us.
 
     A directory that cannot be read counts nothing.
 
@@ -63,7 +63,7 @@ def tree_size(path: Path, repairs: bool = False) -> int:
 
 
 def delete_run(path: Path) -> None:
-    """Delete the directory of a run whose lock we hold, or the link to it; no command sees half of it.
+    """Delete the directory of a run whose lock we hold, or the link to it, at once.
 
     Raises:
         OSError: it cannot be renamed.

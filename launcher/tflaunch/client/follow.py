@@ -31,7 +31,7 @@ def watch_to_end(
     watch: Callable[[Observer], int],
     pause: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Watch a run, which may have to wait and may be started again, until it has ended for good; return its exit code.
+    """Watch a run through waits and restarts to its final end; return its exit code.
 
     Args:
         location: where the run lives.
@@ -57,7 +57,7 @@ def watch_to_end(
 
 
 def until_end(observer: Observer, say: Callable[[str], None]) -> int:
-    """Show the messages about a run until it ends, then its summary; return its exit code.
+    """Show a run's messages until it ends, then its summary; return its exit code.
 
     Raises:
         TflaunchError: its supervisor was killed.
@@ -68,7 +68,7 @@ def until_end(observer: Observer, say: Callable[[str], None]) -> int:
 
 
 def until_running(observer: Observer, say: Callable[[str], None], is_quiet: bool = False) -> int | None:
-    """Show messages, or with ``is_quiet`` warnings, until all training tasks have started.
+    """Show messages, or with ``is_quiet`` warnings, until all tasks have started.
 
     Returns:
         None, or the exit code if the run ended first; a failure is always told.
@@ -100,7 +100,7 @@ def tell_news(observer: Observer, say: Callable[[str], None]) -> None:
 
 
 def last_words(observer: Observer, say: Callable[[str], None], sink: OutputSink | None = None) -> int:
-    """Show how the job ended, and return its exit code; in ``sink``, if that shows the tasks' output.
+    """Show how the job ended, in ``sink`` if that shows output; return the exit code.
 
     Raises:
         TflaunchError: its supervisor was killed.
@@ -143,7 +143,7 @@ class Follower:
         self._viewed_at = 0.0
 
     def run(self, tail_lines: int | None) -> int:
-        """Show the last ``tail_lines`` lines of each task, then new ones until the run ends; return its exit code.
+        """Show the last ``tail_lines`` of each task, then new lines; return the exit code.
 
         Without a number, all lines and all messages are shown.
 
@@ -166,7 +166,7 @@ class Follower:
         return last_words(self._observer, self._sink.say, self._sink)
 
     def _show(self, lines: Iterable[Line]) -> None:
-        """Show lines, and wait until they are written: what a slow terminal cannot take yet stays in the logs."""
+        """Show lines, and wait until they are written: the rest stays in the logs."""
         size = 0
         for line in lines:
             self._sink.show(line.task, line.text + b"\n", None)

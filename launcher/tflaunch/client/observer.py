@@ -1,4 +1,4 @@
-"""Observe a run from another process: replay its journal as it grows, and wait for changes."""
+"""Observe a run from another process: replay its journal as it grows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tflaunch.store.journal import JournalReader, not_begun, readable
 
 
 class ObservedStep(NamedTuple):
-    """One step of the supervisor, or an annotation: the job before, the event, its time, the job after.
+    """A step or annotation: the job before, the event, its time, the job after.
 
     ``known``: what annotations had told before.
     """
@@ -53,7 +53,7 @@ class Observer:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Open the run in ``directory``; without a supervisor, kill what a killed agent left on this machine.
+        """Open a run; without a supervisor, kill what a killed agent has left here.
 
         Raises:
             TflaunchError: the run has no journal, or the journal is damaged.
@@ -101,7 +101,7 @@ class Observer:
         return [process.task for process in self.job.original.processes()]
 
     def changes(self, patience: float | None = None) -> Iterator[None]:
-        """Yield when something has changed, or after ``patience`` seconds, until the run does not live any more.
+        """Yield after each change, or ``patience`` seconds, as long as the run lives.
 
         Who uses it calls `catch_up` for what has changed.
         """
@@ -110,7 +110,7 @@ class Observer:
             yield
 
     def wait(self, patience: float | None = None) -> None:
-        """Wait until something has changed or the supervisor is gone, for at most ``patience`` seconds."""
+        """Wait at most ``patience`` seconds for a change, or the supervisor's exit."""
         if self.client is None:
             return
         try:
@@ -124,7 +124,7 @@ class Observer:
             self._wait_for_exit()
 
     def _wait_for_exit(self) -> None:
-        """Wait until the supervisor of a run that has ended has exited: it records the end before that."""
+        """Wait for the exit of a supervisor that has recorded the run's end."""
         if self.exit_code is None or self._has_exited:
             return
         self._has_exited = True

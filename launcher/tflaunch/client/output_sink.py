@@ -9,7 +9,7 @@ from tflaunch.store.log_sink import OutputScreen
 
 
 class OutputSink(OutputScreen, Protocol):
-    """Receives the output and messages of a run: a screen, or the log of a detached supervisor."""
+    """Receives a run's output and messages: a screen, or a detached supervisor's log."""
 
     @property
     def is_live(self) -> bool:

@@ -1,4 +1,4 @@
-"""Ask a run's supervisor to stop the run, to restart tasks, or to send them a signal."""
+"""Ask a run's supervisor to stop the run, or to restart or signal tasks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def request_stop(directory: Path, grace: float | None, number: int | None = None
 
 
 def request_restart(directory: Path, tasks: Sequence[str]) -> list[str]:
-    """Have tasks restarted, or with none all that train; return those that do not restart alone.
+    """Restart tasks, by default all that train; return those that cannot alone.
 
     Raises:
         TflaunchError: the supervisor refuses, or there is none.

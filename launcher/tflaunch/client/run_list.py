@@ -39,7 +39,7 @@ _LONGEST_CELL = 30
 
 
 class RunEntry(TypedDict):
-    """A run; times are in seconds since the epoch, null for what has not happened or cannot be read.
+    """A run; times are in seconds since the epoch, null where unknown.
 
     `matrix` has the values of --matrix, `job` is the name without them. `engine` is what its hosts belong to, such as
     ``kubernetes``; `host` is the only one of its `hosts` with tasks. `step` and `metrics` are the last ones that the
@@ -98,7 +98,7 @@ def overview(
 
 
 def run_to_explain() -> Path:
-    """Return the directory of the run that a user asks about after a failure; raises as `find_run`.
+    """Return the run that a user asks about after a failure; raises as `find_run`.
 
     It is the run that failed last, unless another one has begun after that: then the live one, or else the newest.
     """
@@ -189,7 +189,7 @@ def _described(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _results_so_far(directory: Path, state: str) -> dict[str, Any]:
-    """Return the last step and metrics of a run that has not ended, and when it is expected to reach its last step.
+    """Return the last step and metrics of a live run, and its expected end.
 
     As at its end, they are those of the first task that reports some.
     """
@@ -243,7 +243,7 @@ def table(entries: Sequence[RunEntry], now: float, width: int | None = None) -> 
 
 
 def _fitting(rows: Sequence[Sequence[str]], names: int, width: int | None) -> str:
-    """Return rows as aligned text, without the columns that matter least if a line is wider than ``width``."""
+    """Return rows as aligned text, less the least important columns beyond ``width``."""
     end = len(_COLUMNS) + names
     results, values = range(end, len(rows[0])), range(len(_COLUMNS), end)
     lasted, tasks, started = (_COLUMNS.index(title) for title in ("LASTED", "TASKS", "STARTED"))
@@ -264,7 +264,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _names_in(entries: Sequence[RunEntry], field: Literal["matrix", "metrics"]) -> list[str]:
-    """Return the names in a field of all entries, in the order in which they are first met."""
+    """Return the names in a field of all entries, in the order of first occurrence."""
     return list(dict.fromkeys(name for entry in entries for name in entry[field]))
 
 

@@ -1,4 +1,4 @@
-"""Where a run lives: on this machine, or where a feature adds, such as a batch system.
+"""Where a run lives: on this machine, or in what a feature adds (a batch system).
 
 `locate_run` tells it by the files in the run's directory. Commands ask the location that it returns, and do not know
 which others there are.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def locate_run(directory: Path) -> RunLocation:
-    """Return where the run in a directory lives; a directory that does not exist is on this machine, too."""
+    """Return where the run in a directory, which need not exist, lives."""
     for declared in (location for feature in features().values() for location in feature.locations):
         if any(os.path.lexists(f"{directory}/{mark}") for mark in declared.marks):
             found: RunLocation | None = load(declared.finder)(directory)
@@ -55,7 +55,7 @@ class RunLocation:
         self.directory = directory
 
     def is_live(self) -> bool:
-        """Return whether the run has a supervisor, or something that will start one by itself, such as a batch job."""
+        """Return whether the run has a supervisor, or a batch job that will start one."""
         return run_lock.is_locked(self.directory)
 
     def begins_after_others(self) -> bool:
@@ -63,27 +63,27 @@ class RunLocation:
         return False
 
     def describe_run(self) -> dict[str, Any]:
-        """Return what `ls` shows of a run without records: ``state``, and other fields of `run_list.overview`."""
+        """Return what `ls` shows of a run without records, as fields of `RunEntry`."""
         return {"state": "unreadable" if os.path.lexists(self.directory / JOURNAL_NAME) else "not begun"}
 
     def describe_wait(self) -> str | None:
-        """Return a sentence about a run that waits, or could not begin; None for one that has begun."""
+        """Return a sentence about a run that waits or could not begin; None once begun."""
         return None
 
     def describe_loss(self) -> str | None:
-        """Return a sentence about a run whose supervisor is gone; None if it can perhaps be resumed."""
+        """Return a sentence about a killed supervisor; None if the run may be resumed."""
         return None
 
     def reason_to_keep(self) -> str | None:
-        """Return why something elsewhere may need the directory, as it follows the run's name; None if nothing does."""
+        """Return why the directory may still be needed, a clause after the run's name."""
         return None
 
     def earlier_executions(self) -> list[tuple[Path, str]]:
-        """Return the directories of earlier executions, the oldest first, and a sentence about what came after each."""
+        """Return the directories of earlier executions, oldest first, and what followed."""
         return []
 
     def connect_to_supervisor(self) -> tuple[socket.socket, subprocess.Popen[bytes] | None]:
-        """Return a connection to the supervisor, and the process that relays it, if any; without one, OSError."""
+        """Connect to the supervisor, or raise OSError; return socket and relaying process."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with short_path(str(self.directory)) as short:
@@ -94,22 +94,22 @@ class RunLocation:
         return connection, None
 
     def wait_until_begun(self, say: Callable[[str], None], pause: Callable[[float], None]) -> None:
-        """Wait until the run has a journal, and say what it waits for; return at once if it does not wait."""
+        """Wait until the run has a journal, if it has to wait; say what it waits for."""
 
     def begins_again(self, say: Callable[[str], None], pause: Callable[[float], None], *, is_lost: bool) -> bool:
-        """Return whether a run that has failed is started again by itself; ``is_lost``: its end is not recorded."""
+        """Return whether a failed run, or one without an end (``is_lost``), begins again."""
         return False
 
     def stop_run(self, grace: float | None, say: Callable[[str], None], stop_begun: Callable[[], int]) -> int:
-        """Stop the run, and return the exit code; ``stop_begun`` does so if it has begun and its files are here."""
+        """Stop the run, by ``stop_begun`` once it has begun here; return the exit code."""
         return stop_begun()
 
     def stop_unsupervised(self, grace: float | None) -> None:
-        """Request the end of a run whose supervisor cannot be reached, without waiting for it."""
+        """Request the end of a run whose supervisor cannot be reached; do not wait."""
 
     def run_verb(self, arguments: Sequence[str], say: Callable[[str], None], run_here: Callable[[], int]) -> int:
-        """Run a command where the run's files are, and return the exit code; ``run_here`` runs it on this machine."""
+        """Run a command beside the run's files, or ``run_here``; return the exit code."""
         return run_here()
 
     def require_verb(self, verb: str) -> None:
-        """Require that ``resume`` or ``rerun`` is possible, which both supervise tasks from this machine."""
+        """Require that ``resume`` or ``rerun`` can supervise tasks from this machine."""

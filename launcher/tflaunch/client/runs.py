@@ -1,4 +1,4 @@
-"""Find runs, and tell whether they live, have ended or were killed: the one place that is asked, wherever they are."""
+"""Find runs, and tell whether they live, have ended or were killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NO_RUNS = "there are no runs in {} ($TFLAUNCH_HOME/runs); `tflaunch up SPEC` st
 
 
 def find_run(name: str | None) -> Path:
-    """Return the directory of the run that matches: the live one of several, or else the newest.
+    """Return the matching run's directory: the live one, or else the newest.
 
     Args:
         name: the run's name, its job's name, or a prefix of the run's name; None for any run.
@@ -60,7 +60,7 @@ def _opened(path: Path) -> Path:
 
 
 def _matching(known: list[Path], name: str) -> list[Path]:
-    """Return the run with this name, else the runs of the job with this name, else those with this prefix."""
+    """Return the run, else the runs of the job, else those that begin with this name."""
     of_run = [path for path in known if path.name == name]
     of_job = [path for path in known if run_names.job_name(path.name) == name]
     return of_run or of_job or [path for path in known if name and path.name.startswith(name)]
@@ -92,7 +92,7 @@ class Outcome(Enum):
 
 
 class RunEnd(NamedTuple):
-    """How a run has ended: the exit code of tflaunch, the run's state, and what could not be stored, in sentences."""
+    """How a run has ended: exit code, state, and sentences about what was not stored."""
 
     exit_code: int
     state: str
@@ -100,7 +100,7 @@ class RunEnd(NamedTuple):
 
 
 def is_live(path: Path) -> bool:
-    """Return whether the run in a directory has a supervisor, or something that will start one."""
+    """Return whether a run has a supervisor, or something that will start one."""
     return locate_run(path).is_live()
 
 
@@ -112,13 +112,13 @@ def read_end(record: Mapping[str, Any]) -> RunEnd | None:
 
 
 def end_of(path: Path) -> RunEnd | None:
-    """Return how the run in a directory has ended, from the last record alone; None if that tells no end."""
+    """Return how a run has ended, from its last record; None if that is no end."""
     ends = first_and_last_record(path)
     return None if ends is None else read_end(ends[1])
 
 
 def outcome_of(path: Path) -> Outcome | None:
-    """Return whether the run in a directory lives, without replaying its journal; None if it has not begun."""
+    """Return whether a run lives, has ended or is lost; None before it begins."""
     if is_live(path):  # before the journal is read, as the run may end in between
         return Outcome.LIVE
     ends = first_and_last_record(path)
@@ -128,7 +128,7 @@ def outcome_of(path: Path) -> Outcome | None:
 
 
 class NoSupervisorError(TflaunchError):
-    """A run has no supervisor, or no longer has one; the message says how it has ended, and what the user can do."""
+    """A run has no supervisor (any more); the message says how it has ended."""
 
     def __init__(self, path: Path, remedy: str = "") -> None:
         """``remedy`` follows the message about a run that has ended."""
@@ -148,7 +148,7 @@ class NoSupervisorError(TflaunchError):
 
 
 def describe_loss(path: Path) -> str:
-    """Return a sentence about a run whose end is not recorded, usually because its supervisor was killed."""
+    """Return a sentence about a run whose end is not recorded."""
     if loss := locate_run(path).describe_loss():
         return loss
     run, lease = path.name, plan_of(path).lease
@@ -165,7 +165,7 @@ def describe_loss(path: Path) -> str:
 
 
 def look_at_hosts(path: Path) -> Mapping[str, AgentSnapshot]:
-    """Return what the agents of the run in a directory say, by host; this kills what killed agents have left there."""
+    """Ask a run's agents, by host; this also kills what killed agents have left."""
     from tflaunch.agents.snapshot import look_at  # what reaches hosts is imported only where hosts are reached
     from tflaunch.transport.connect import connectors_for
 
@@ -178,7 +178,7 @@ def has_agent(path: Path) -> bool:
 
 
 def kill_orphans(path: Path) -> None:
-    """Kill the processes left on this machine by a run whose supervisor, agent and guard were killed.
+    """Kill what a run has left here whose supervisor, agent and guard were killed.
 
     For any other run this only lists its directory, as a guard that exits by itself removes its lock.
     """

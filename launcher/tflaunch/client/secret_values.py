@@ -1,4 +1,4 @@
-"""Read the values of a plan's secrets where the plan says that this machine has them.
+"""Read the values of a plan's secrets from their sources on this machine.
 
 They are only in the memory of supervisors and agents, and in the environment of tasks.
 """
@@ -19,7 +19,7 @@ _MOST_BYTES = 64 * 1024
 
 
 class Secrets(dict[str, "str | None"]):
-    """Variable to value, None for one that could not be read; a representation shows no values."""
+    """Variable to value, None if it could not be read; its `repr` shows no values."""
 
     def __repr__(self) -> str:
         return f"Secrets({', '.join(self)})"
@@ -41,7 +41,7 @@ def read_secrets(sources: Mapping[str, SecretSource]) -> Secrets:
 
 
 def find_secrets(sources: Mapping[str, SecretSource]) -> tuple[Secrets, list[Problem]]:
-    """Return the secrets that can be read, the others as None, and what is wrong with them."""
+    """Return the secrets, None for those that cannot be read, and what is wrong there."""
     found: dict[str, str | None] = {}
     problems = []
     for name, source in sources.items():

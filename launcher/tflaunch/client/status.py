@@ -1,4 +1,4 @@
-"""Get a run's status in another process: from its supervisor, else from the journal and the agents."""
+"""Get a run's status: from its supervisor, else from journal and agents."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def status_of_supervisor(directory: Path) -> Status | None:
 
 
 def _status_of_journal(directory: Path) -> Status:
-    """Return the status from the journal, corrected by the agents if the run's supervisor was killed."""
+    """Return the status from the journal, corrected by the agents of a lost run."""
     if waits := locate_run(directory).describe_wait():  # a journal, if any, is of an earlier execution
         raise TflaunchError(waits, EXIT_INTERNAL)
     observer = Observer(directory)

@@ -1,4 +1,4 @@
-"""Queue output for a slow reader: a little in memory, the rest is read back from the logs."""
+"""Queue output for a slow reader: a little in memory, the rest in the logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOWHERE = "the reader could not keep up, and the logs had no room for it"
 
 
 class Piece(NamedTuple):
-    """What is written next: output of ``task``, or a message of tflaunch if ``task`` is None.
+    """What is written next: output of ``task``, or of tflaunch if that is None.
 
     ``ends_line``: terminate the task's unfinished line.
     """
@@ -41,7 +41,7 @@ class _Segment:
         self.end = end
 
     def extend(self, kept: Kept, size: int) -> bool:
-        """Append what follows in the log; return False if it is not adjacent, or the segment is full."""
+        """Append what follows in the log; return False if not adjacent, or full."""
         if kept.start != self.end or kept.path != self.path or self.end - self.start >= _SEGMENT:
             return False
         self.end += size
@@ -74,10 +74,10 @@ class _Skipped:
 
 
 class Backlog:
-    """A queue of output that never blocks its producer. One thread adds, another takes."""
+    """A queue that never blocks its producer. One thread adds, another takes."""
 
     def __init__(self, is_skipping: bool) -> None:
-        """Start empty; ``is_skipping``: a reader far behind gets the newest output and a note on the gap."""
+        """Start empty; ``is_skipping``: a reader far behind misses output, and is told."""
         self._is_skipping = is_skipping
         self._changed = threading.Condition()
         self._entries: deque[Piece | _Segment | _Skipped] = deque()
@@ -120,7 +120,7 @@ class Backlog:
             self._entries.append(_Skipped(size, _NOWHERE))
 
     def take(self, patience: float | None) -> Piece | None:
-        """Return the next piece, waiting at most ``patience`` seconds for it (None: no limit).
+        """Return the next piece, after at most ``patience`` seconds (None: no limit).
 
         Returns None on timeout, or when there are no more pieces.
         """

@@ -1,4 +1,4 @@
-"""Filter task output for a terminal: keep only text in its own order, and colours. Pure."""
+"""Filter task output for a terminal: keep text in its order, and colours. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RESET = b"\033[0m"
 
 
 def without_commands(lines: bytes) -> bytes:
-    """Return whole lines without control characters and escape sequences; colours stay, but end with their line.
+    """Return whole lines without controls and escapes; colours end with their line.
 
     A task must not clear the terminal, change its title, or colour other tasks' lines.
     """
@@ -33,12 +33,12 @@ def without_commands(lines: bytes) -> bytes:
 
 
 def as_text(line: bytes) -> str:
-    """Return a line as plain text, without control characters, escape sequences and colours."""
+    """Return a line as plain text, without controls, escape sequences and colours."""
     return (line if _is_plain(line) else _SEQUENCE.sub(b"", line)).decode("utf-8", "replace")
 
 
 def _is_plain(lines: bytes) -> bool:
-    """Whether there is nothing to remove: nearly always, and known a hundred times faster than by `_SEQUENCE`."""
+    """Whether nothing is to remove, a hundred times faster than by `_SEQUENCE`."""
     return len(lines.translate(None, _CONTROLS)) == len(lines) and _LONG_CONTROL.search(lines) is None
 
 

@@ -1,4 +1,4 @@
-"""Fold a line that several tasks print at the same time into one, as lines arrive, or while a run is followed."""
+"""Fold a line that several tasks print at the same time into one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Folded(NamedTuple):
 
 
 class _Group:
-    """A line, and which other tasks printed it; ``number``: its place among all that are not folded into another."""
+    """A line, and which other tasks printed it; ``number``: its index among groups."""
 
     def __init__(self, number: int, line: Line) -> None:
         self.number = number
@@ -34,7 +34,7 @@ class Folder:
     """Folds lines as they arrive. Each task's lines keep their order."""
 
     def __init__(self, window: float = 1.0) -> None:
-        """Fold equal lines of different tasks within ``window`` seconds of the first of them."""
+        """Fold equal lines of different tasks within ``window`` seconds of the first."""
         self._window = window
         self._held: deque[_Group] = deque()
         self._by_text: dict[bytes, list[_Group]] = {}
@@ -88,7 +88,7 @@ class Folder:
 
 
 class LiveFold:
-    """Shows equal lines of several tasks once, with the names of all; each line is at most half a second late."""
+    """Shows equal lines of several tasks once, at most half a second late."""
 
     def __init__(self, prefixes: Mapping[str, bytes], clock: Callable[[], float]) -> None:
         """Fold lines of these tasks, which begin with ``prefixes``."""
@@ -120,7 +120,7 @@ class LiveFold:
         return b"".join(self._prefix_of(folded) + folded.line.text + b"\n" for folded in lines)
 
     def _prefix_of(self, folded: Folded) -> bytes:
-        """Return the prefix of the first task with the names of all, in its columns if there is room."""
+        """Return the first task's prefix with the names of all, in place if they fit."""
         task = folded.line.task
         names = spans([task, *folded.others]).encode()
         padded = task.encode().ljust(len(names))

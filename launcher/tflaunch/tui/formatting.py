@@ -1,4 +1,4 @@
-"""Make foreign text, progress bars and failures fit a terminal: as wide as they look."""
+"""Make foreign text, progress bars and failures fit a terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Cell(NamedTuple):
 
 
 def plain(text: str | None, limit: int = 1000) -> str:
-    """Return what has the same width on every terminal of the first ``limit`` characters: no escapes, no combining."""
+    """Return a text without what has another width on some terminals: escapes, marks."""
     if text is None:
         return ""
     composed = _JOINING.sub("", unicodedata.normalize("NFC", _ESCAPE.sub("", text[:limit])))
@@ -58,7 +58,7 @@ def bar(fraction: float, width: int = 8) -> str:
 
 
 def failure_panel(lines: Sequence[str], columns: int) -> list[str]:
-    """Return the lines of a message between two rules; the first line is in the upper one, as its title.
+    """Return the lines of a message between two rules, with the first as the title.
 
     Sentences are wrapped between words, and never inside a command. Nothing is drawn beside the other lines: the
     terminal wraps long ones, and paths and commands are copied in one piece.

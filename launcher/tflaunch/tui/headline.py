@@ -35,7 +35,7 @@ def headline(status: Status, now: float) -> list[Cell]:
 
 
 def news(status: Status, now: float) -> list[Cell]:
-    """Return the lines below the headline: failure reason, breakpoints, TensorBoard, missing hosts and so on.
+    """Return the lines below the headline: reason, breakpoints, missing hosts etc.
 
     ``now`` is in seconds since the epoch.
     """
@@ -92,7 +92,7 @@ def _is_abandoned(status: Status) -> bool:
 
 
 def _forming(status: Status, now: float) -> str:
-    """Return which tasks keep the cluster of a running job from forming, and for how long; "" if none does."""
+    """Return which tasks keep the cluster from forming, and for how long; "" if none."""
     if status.forming is None or status.phase != "running":
         return ""
     waited = duration_words(now - status.forming.since)
@@ -100,7 +100,7 @@ def _forming(status: Status, now: float) -> str:
 
 
 def _not_formed(status: Status) -> list[Cell]:
-    """Return advice on a cluster that does not form; after the end, also which tasks were missing."""
+    """Return advice on a cluster that does not form; at the end, also who was missing."""
     found = status.forming
     if found is None or status.exit_code == 0:
         return []
@@ -131,7 +131,7 @@ def _end(status: Status, now: float) -> float:
 
 
 def _spares(status: Status) -> str:
-    """Return which spare hosts have taken the place of others, and how many are left; "" if there is nothing to say."""
+    """Return which spare hosts have replaced others, and how many are left, or ""."""
     spares = [host for host in status.hosts if host.is_spare]
     missing = [host for host in spares if host.state in MISSING]
     moved = [host for host in status.hosts if host.replaces]
@@ -143,7 +143,7 @@ def _spares(status: Status) -> str:
 
 
 def _refused(status: Status) -> str:
-    """Return from where connections were refused; as far as it is known, how many, and to which tasks."""
+    """Return from where connections were refused; if known, how many, to which tasks."""
     refused = {task.task: int(task.refused_connections) for task in status.tasks if task.refused_connections}
     what = counted(sum(refused.values()), "connection") if refused else "connections"
     where = f" ({_listed(list(refused))})" if refused else ""

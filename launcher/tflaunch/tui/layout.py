@@ -61,7 +61,7 @@ _LAST_LINE_RANK_ALONE = 3  # without step numbers, the last line is the best sig
 
 
 def render(status: Status, width: int, height: int, now: float) -> list[str]:
-    """Return a status as at most ``height`` terminal lines with escape sequences, without line ends.
+    """Return a status as at most ``height`` terminal lines, without line ends.
 
     ``width`` is the number of columns, and ``now`` the time in seconds since the epoch.
     """
@@ -78,7 +78,7 @@ def render(status: Status, width: int, height: int, now: float) -> list[str]:
 
 
 def table(status: Status, width: int | None = None, now: float | None = None) -> str:
-    """Return a status as plain text: aligned, one line per task, without the tasks' last lines.
+    """Return a status as aligned plain text, one line per task, without last lines.
 
     Without a ``width`` in columns, nothing is left out; ``now`` is in seconds since the epoch.
     """
@@ -152,7 +152,7 @@ def _width_of(column: _Column, table: Sequence[Row]) -> int:
 
 
 def _fitting(columns: Sequence[_Column], widths: dict[str, int], width: int) -> list[_Column]:
-    """Drop the least important columns until the rest fits; the last line gets the remaining width."""
+    """Drop the least important columns until the rest fits; the last gets the rest."""
     kept = list(columns)
     while (missing := _total(kept, widths) - width) > 0:
         last = max(reversed(kept), key=lambda column: column.rank)

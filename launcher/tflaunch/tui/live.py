@@ -1,4 +1,4 @@
-"""A status that is drawn again and again: below a run's output, or alone in another terminal."""
+"""A status that is redrawn: below a run's output, or alone in another terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FRAME = 0.1  # seconds between frames, unless there is a lot to write
 
 
 class LiveView:
-    """A status at the bottom of a terminal. One thread draws; any thread may provide a newer status."""
+    """A status at the bottom of a terminal. One thread draws; any thread updates it."""
 
     def __init__(self, descriptor: int, last_lines: Callable[[], Mapping[str, str]]) -> None:
         """Draw on ``descriptor``; ``last_lines`` returns each task's last line."""
@@ -36,12 +36,12 @@ class LiveView:
 
     @property
     def next_frame(self) -> float:
-        """When the next frame is due, on the monotonic clock; output until then can wait for it."""
+        """When the next frame is due, on the monotonic clock; output can wait for it."""
         return self._next_frame if self._region.is_drawn else 0.0
 
     @property
     def patience(self) -> float | None:
-        """Seconds until the next frame is needed if there is no output; None if it is not needed."""
+        """Seconds until a frame is needed without output; None if none is."""
         return max(self._next_frame - time.monotonic(), 0) if self._is_stale else None
 
     def update(self, status: Status) -> bool:
@@ -79,7 +79,7 @@ class LiveView:
         terminal.keep_unread(self._descriptor, is_kept=False)
 
     def _removed(self, above: bytes) -> bytes:
-        """Return the bytes that print lines in place of the view; in the background, below what others have written."""
+        """Return the bytes that print lines in place of the view, or in the background."""
         self._is_stale = False
         if not terminal.is_ours(self._descriptor):
             self._region = terminal.Region()
@@ -109,7 +109,7 @@ class LiveView:
 
 
 def watch(statuses: Iterable[Status]) -> None:
-    """Show each status in place of the previous one, and leave the last one on the screen.
+    """Show each status in place of the previous one; the last stays on the screen.
 
     If the output cannot be redrawn, each status is printed as a table, separated by empty lines.
     """

@@ -1,4 +1,4 @@
-"""Print log lines, optionally with task names and times, and with repeated lines folded."""
+"""Print log lines, optionally with task names and times, and folded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FOLD_PATIENCE = 1.0  # seconds for which a line is held to fold others like it
 
 
 class LogPrinter:
-    """Writes lines to stdout; on a terminal, colours are the only control sequences kept."""
+    """Writes lines to stdout; on a terminal, of control sequences only colours."""
 
     def __init__(self, tasks: Sequence[str], has_times: bool, is_folding: bool) -> None:
         """Print lines of these tasks; those of a single task without its name."""
@@ -58,6 +58,6 @@ class LogPrinter:
 
 
 def local_time(moment: float, pattern: str) -> str:
-    """Return seconds since the epoch as local time, by a pattern of `time.strftime`, with milliseconds appended."""
+    """Return local time by a pattern of `time.strftime`, with milliseconds appended."""
     seconds, milliseconds = divmod(round(moment * 1000), 1000)
     return f"{time.strftime(pattern, time.localtime(seconds))}.{milliseconds:03}"

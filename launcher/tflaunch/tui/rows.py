@@ -45,7 +45,7 @@ Row = dict[str, Cell]
 
 
 def by_task(tasks: Sequence[TaskStatus], now: float, among: Sequence[TaskStatus] | None = None) -> list[Row]:
-    """Return one row per task, without a host or an attempt that all share: ``among``, if ``tasks`` is a subset."""
+    """Return one row per task, without a host or attempt that all (``among``) share."""
     every = tasks if among is None else among
     same = {"HOST"} if len({task.host for task in every}) == 1 else set()
     same |= {"ATTEMPT"} if len({task.attempt for task in every}) == 1 else set()
@@ -63,7 +63,7 @@ def by_role(tasks: Sequence[TaskStatus], now: float) -> list[Row]:
 
 
 def state(task: TaskStatus) -> str:
-    """Return a task's state; "at breakpoint" or "not listening" for a task that the others wait for."""
+    """Return a task's state; "at breakpoint" or "not listening" if others wait for it."""
     if task.breakpoint is not None:
         return "at breakpoint"
     return "not listening" if task.state == "waiting" and task.listening is False else formatting.plain(task.state)
@@ -120,7 +120,7 @@ def _row(task: TaskStatus, now: float) -> Row:
 
 
 def _full_in(task: TaskStatus, now: float) -> str:
-    """Return when the memory of a task's host will be full, "" if that is not to be expected."""
+    """Return when the memory of a task's host will be full, "" if never."""
     return "" if task.memory_full_at is None else duration_words(max(task.memory_full_at - now, 0.0))
 
 
@@ -149,7 +149,7 @@ def _is_alive(task: TaskStatus) -> bool:
 
 
 def _usage(every: Sequence[TaskStatus]) -> Row:
-    """Return the total usage of running tasks; for GPU utilization the mean, because it cannot be added.
+    """Return the usage of running tasks: totals, and the mean of GPU utilization.
 
     Shared memory cannot be added either: it is part of each task's own figure.
     """
@@ -167,7 +167,7 @@ def _usage(every: Sequence[TaskStatus]) -> Row:
 
 
 def _end(task: TaskStatus, word: str) -> str:
-    """Return how a task ended: its exit code, or the name of the signal that killed it."""
+    """Return how a task ended: its exit code, or the name of its signal."""
     if word in _ALIVE:
         return ""
     if task.signal is None:
@@ -176,7 +176,7 @@ def _end(task: TaskStatus, word: str) -> str:
 
 
 def _done(task: TaskStatus) -> float | None:
-    """Return the fraction of training done: by steps if their number is known, otherwise by whole epochs."""
+    """Return the fraction of training done: by steps if known, else by whole epochs."""
     if not task.epochs or task.epochs < 0:
         return None
     if task.step is not None and task.steps_per_epoch and task.steps_per_epoch > 0:
@@ -185,7 +185,7 @@ def _done(task: TaskStatus) -> float | None:
 
 
 def _left(task: TaskStatus) -> float | None:
-    """Return the seconds until the last step at the present speed, None if its number or the speed is unknown."""
+    """Return the seconds to the last step at the present speed; None if unknown."""
     if not (task.step and task.steps_per_second and task.total_steps):
         return None
     left = (task.total_steps - task.step) / task.steps_per_second

@@ -36,14 +36,14 @@ _AT_ONCE = 64 * 1024  # bytes of one write, small enough to tell a slow reader f
 
 
 class Screen:
-    """Prints task output and tflaunch's messages. Its methods never block on a reader unless documented."""
+    """Prints output and messages. Its methods block on no reader unless documented."""
 
     shows_output = True
 
     def __init__(
         self, tasks: Sequence[str], is_verbose: bool = False, is_quiet: bool = False, is_folding: bool | None = None
     ) -> None:
-        """Prepare for these tasks: names are padded to the same width and coloured on a terminal.
+        """Prepare for these tasks: names are padded, and coloured on a terminal.
 
         TensorFlow's start-up messages are hidden where people read, which is where output and messages go to the same
         terminal or file, unless ``is_verbose``. With ``is_quiet``, there is no view, and of tflaunch's messages only
@@ -79,7 +79,7 @@ class Screen:
 
     @property
     def output_error(self) -> OSError | None:
-        """Why output could not be written; a BrokenPipeError if its reader is gone, None if it was written."""
+        """Why output could not be written: BrokenPipeError without a reader; else None."""
         return self._out.error_of(_STDOUT)
 
     def update(self, status: Status) -> None:
@@ -117,7 +117,7 @@ class Screen:
             writer.wait_until_written()
 
     def close(self, patience: float | None = None, limit: float | None = None) -> bool:
-        """Wait until everything is written and the view is removed, as an `OutputSink`; it can be called again."""
+        """Write everything and remove the view, as `OutputSink`; it can be called again."""
         until = None if limit is None else time.monotonic() + limit
         is_closed = self._out.close(patience, until)
         if self.output_error is not None and not self._is_loss_told:
@@ -170,7 +170,7 @@ class Screen:
         writer.write(_STDOUT, live.end(fold.flush() if fold else b""))
 
     def _gather(self, backlog: Backlog, patience: float | None, until: float) -> bytes:
-        """Return the text to write next: wait ``patience`` seconds for the first piece, and for more ``until`` then."""
+        """Return what comes within ``patience`` seconds, and more of it ``until`` then."""
         texts: list[bytes] = []
         size = 0
         piece = backlog.take(patience)
@@ -245,7 +245,7 @@ class _Writer:
             self.backlog.wait_until_written(patience)
 
     def close(self, patience: float | None, until: float | None) -> bool:
-        """Wait until everything is written, like `Screen.close`; ``until`` is a time on the monotonic clock."""
+        """Write everything, like `Screen.close`, ``until`` a time on the monotonic clock."""
         thread = self._thread
         if thread is None:
             return True
@@ -283,7 +283,7 @@ def _fold(prefixes: Mapping[str, bytes]) -> LiveFold | None:
 
 
 def _panel(lines: Sequence[str]) -> list[str] | None:
-    """Return a failure as it is drawn on stderr; None if that is not a terminal on which one can be drawn."""
+    """Return a failure as it is drawn on stderr; None if that cannot be drawn on."""
     if not os.isatty(_STDERR):
         return None
     from tflaunch.tui import formatting, terminal
@@ -292,5 +292,5 @@ def _panel(lines: Sequence[str]) -> list[str] | None:
 
 
 def _quoted(line: str) -> str:
-    """Return a line without colours and without anything else that a terminal would interpret."""
+    """Return a line without anything that a terminal would interpret."""
     return printable(re.sub(_COLOUR, "", line.rstrip("\r")).expandtabs(), _LONGEST_LINE)

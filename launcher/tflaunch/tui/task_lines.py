@@ -12,7 +12,7 @@ _LAST = 4096  # bytes that are searched for a task's last line
 
 
 def prefix(task: str, width: int, colour: int | None) -> bytes:
-    """Return what the lines of a task begin with, padded to ``width``; ``colour``: of ANSI."""
+    """Return the prefix of a task's lines, padded to ``width``; ``colour``: of ANSI."""
     text = f"{task:<{width}} | "
     return (f"\033[{colour}m{text}\033[0m" if colour is not None else text).encode()
 

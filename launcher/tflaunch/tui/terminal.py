@@ -23,12 +23,12 @@ _FALLBACK = (80, 24)
 
 
 def is_drawable(descriptor: int) -> bool:
-    """Whether this is a terminal on which lines can be redrawn; independent of NO_COLOR."""
+    """Whether this is a terminal that can be redrawn; independent of NO_COLOR."""
     return os.environ.get("TERM", "dumb") not in ("", "dumb") and os.isatty(descriptor)
 
 
 def width_of_stdout() -> int | None:
-    """Return the columns of the terminal that is stdout; None if it is a pipe or file, which has no limit."""
+    """Return the columns of the terminal that is stdout; None for a pipe or file."""
     return size(1)[0] if os.isatty(1) else None
 
 
@@ -50,7 +50,7 @@ def is_ours(descriptor: int) -> bool:
 
 
 def keep_unread(descriptor: int, is_kept: bool) -> None:
-    """Let the kernel keep what the terminal has not read yet when Ctrl-C or Ctrl-Z is pressed.
+    """Let the kernel keep unread output when Ctrl-C or Ctrl-Z is pressed.
 
     Usually it discards that, which may be half a frame, or lines of tasks. The mode does no harm if it is left so.
     """
@@ -62,7 +62,7 @@ def keep_unread(descriptor: int, is_kept: bool) -> None:
 
 
 def clear_before_stop(clear: Callable[[], None]) -> None:
-    """Let Ctrl-Z call ``clear`` before it stops this process, unless it is handled already."""
+    """Let Ctrl-Z, unless handled already, call ``clear`` before it stops us."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         clear()
@@ -74,7 +74,7 @@ def clear_before_stop(clear: Callable[[], None]) -> None:
 
 
 class Region:
-    """Tracks what is drawn at the bottom of a terminal, and returns the bytes that change it.
+    """Tracks what is drawn at a terminal's bottom, and returns bytes that change it.
 
     Between frames, the cursor is where the region begins. What a resize does to the region's lines depends on the
     terminal: it wraps them, cuts them, or scrolls them up. But the cursor stays with its text, so what follows it is
@@ -91,7 +91,7 @@ class Region:
         return bool(self._lines)
 
     def frame(self, above: bytes, lines: Sequence[str]) -> bytes:
-        """Return the bytes that print ``above`` over the region and redraw the region below it.
+        """Return the bytes that print ``above`` and redraw the region below it.
 
         Args:
             above: whole lines.

@@ -1,4 +1,4 @@
-"""The options of `run` and `init` that say which tasks a cluster has, and where they run."""
+"""The options of `run` and `init` for the tasks of a cluster and their hosts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def cluster_of(roles: ClusterOptions) -> dict[str, Any]:
-    """Return the `cluster` of a spec with these roles; report numbers of `-H` that count workers.
+    """Return the `cluster` of a spec; report numbers of `-H` that count workers.
 
     Raises:
         click.UsageError: the cluster could not train, or a host would get no worker.
@@ -85,7 +85,7 @@ def cluster_of(roles: ClusterOptions) -> dict[str, Any]:
 
 
 def host_slots(text: str) -> list[HostSlots]:
-    """Parse -H: `h1:4` is 4 workers on h1, as in mpirun, unless the number can be a worker's port.
+    """Parse -H: `h1:4` is 4 workers on h1, as in mpirun, but `h1:2222` is a port.
 
     Raises:
         click.UsageError: a host would get no worker.
@@ -115,7 +115,7 @@ def name_from(command: Sequence[str]) -> str:
 
 
 def _check_roles(workers: int, ps: int, chief: bool) -> None:
-    """Report errors in terms of the command line that would otherwise be reported in terms of a spec."""
+    """Report errors in terms of the command line instead of a spec."""
     if not workers:
         raise click.UsageError("-n 0 leaves nothing that trains; ask for one worker at least.")
     if ps and not chief:

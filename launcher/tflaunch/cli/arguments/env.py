@@ -1,4 +1,4 @@
-"""Variables of tasks on a command line, and in files as Compose and dotenv read them."""
+"""Variables of tasks on a command line, and in files as Compose reads them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 def variables_of(given: Iterable[str], file: Path | None) -> dict[str, str]:
-    """Return the variables of a file, and of words ``NAME=VALUE`` or ``NAME``, which has the value that it has here.
+    """Return the variables of a file, and of ``NAME=VALUE`` or ``NAME``, as set here.
 
     They are for the `env` of a spec: what is not typed on the command line is quoted there.
 
@@ -55,7 +55,7 @@ def _variables_in(file: Path) -> dict[str, str]:
 
 
 def _variable_in(line: str, place: str) -> tuple[str, str]:
-    """Return name and value; what is wrong is said without the text of the line, which may be secret."""
+    """Return name and value; errors do not quote the line, which may be secret."""
     parts = _LINE.fullmatch(line)
     if parts is None:
         raise click.UsageError(f"{place}: this is not a variable; write NAME=VALUE.")

@@ -1,4 +1,4 @@
-"""What the working directory offers to a command line that names nothing: a spec, a training program."""
+"""What the working directory offers: a spec, a training program."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def programs_here() -> list[str]:
 
 
 def likely_program() -> str | None:
-    """Return the name of what seems to be the training program here, None if it could be any or none."""
+    """Return the name of the likely training program here, None if there is none."""
     found = programs_here()
     return next((name for name in _PROGRAMS if name in found), found[0] if len(found) == 1 else None)
 

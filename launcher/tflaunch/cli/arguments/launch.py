@@ -29,7 +29,7 @@ _OPTIONS = (
 
 
 class LaunchOptions(NamedTuple):
-    """The values of the shared options; those of features that were given are in ``extras`` and ``settings``."""
+    """The values of the shared options; ``extras`` and ``settings`` are of features."""
 
     name: str | None = None
     log_dir: Path | None = None
@@ -104,7 +104,7 @@ def _runs_on(launching: Launching, engine: str) -> bool:
 
 
 def settings_of(launching: Launching) -> tuple[str, ...]:
-    """Return the settings of the spec that the engine and the options of features mean."""
+    """Return the settings of the spec that engine and options of features imply."""
     given = tuple(f"{feature_options()[name].setting}={value}" for name, value in launching.options.settings.items())
     return given if launching.engine is None else (*engines()[launching.engine].settings, *given)
 
@@ -120,12 +120,12 @@ def _on_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def engine_settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--on` and what goes with it to a command that runs nothing, and receives ``engine`` and all ``settings``."""
+    """Add `--on` and its options to a command that gets ``engine`` and ``settings``."""
     return _with_settings(command, "Ask what is known before it runs", lambda _: True)
 
 
 def engine_of_runs(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--on` and what says where on an engine to `ls`, which receives ``engine`` and ``settings``."""
+    """Add `--on` and its options to `ls`, which gets ``engine`` and ``settings``."""
     return _with_settings(command, "Only what runs", lambda option: option.is_for_ls)
 
 
@@ -161,7 +161,7 @@ def _click_option(name: str, option: Option) -> Callable[[Callable[..., Any]], C
 
 
 def launch_options(command: Callable[..., Any], *, is_run: bool = False) -> Callable[..., Any]:
-    """Add the shared options, and those of features, to a command, which receives their values as ``options``.
+    """Add the options of core and features to a command, which gets ``options``.
 
     ``is_run``: leave out what features add to `up` alone.
     """

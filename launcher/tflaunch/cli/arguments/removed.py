@@ -23,7 +23,7 @@ _INSTEAD = {
 
 
 def instead_of(words: str) -> str | None:
-    """Return the message for a removed option, named as ``verb --option``; None if there never was one."""
+    """Return the message for a removed ``verb --option``; None if it never existed."""
     instead = _INSTEAD.get(words)
     return None if instead is None else f"{words.partition(' ')[2]} was removed: {instead}"
 

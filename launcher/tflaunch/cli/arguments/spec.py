@@ -91,7 +91,7 @@ def require_program(command: Sequence[str], context: click.Context | None = None
 
 
 class CommandAfterDashes(click.Command):
-    """A command that accepts a COMMAND after `--`, and only there (see `command_argument`)."""
+    """A command that accepts a COMMAND after `--` only (see `command_argument`)."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Parse what precedes `--`; what follows is the COMMAND, unparsed."""
@@ -136,14 +136,14 @@ def read_file(path: Path) -> SpecFile:
 
 
 def seconds_in(text: str) -> float | None:
-    """Parse a command line's duration, such as ``90``, ``90s`` or ``10m``, to seconds; None if invalid."""
+    """Parse a duration, such as ``90``, ``90s`` or ``10m``, to seconds, or None."""
     from tflaunch.clusterspec.values import parse_duration
 
     return parse_duration(text)
 
 
 def moment_in(text: str, option: str) -> float:
-    """Parse the value of an option, a duration ago or a date, to seconds since the epoch.
+    """Parse an option's value, a duration ago or a date, to seconds since the epoch.
 
     Raises:
         TflaunchError: it is neither.

@@ -90,7 +90,7 @@ _SIMILAR = 0.75  # of an option that is proposed: most of its letters
 
 
 def answer_option(error: click.NoSuchOption) -> click.UsageError:
-    """Return the error for an unknown option, with what does its work here, or the option that is meant."""
+    """Return the error for an unknown option, with its counterpart here."""
     verb = (error.ctx.info_name if error.ctx is not None else None) or ""
     answer = ANSWERS.get((verb, error.option_name))
     root = None if error.ctx is None else error.ctx.find_root()

@@ -53,7 +53,7 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
 
 
 def _settled(plan: Plan, task: TaskPlan) -> TaskPlan:
-    """Decide for a local task what its agent would: whether tf_keras is installed for it."""
+    """Decide for a local task, as its agent would, whether it has tf_keras."""
     from tflaunch_worker.inspect import interpreter
 
     if not plan.is_local(task.host) or task.env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
