@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch import own_home
+from tflaunch_worker import boot
 from tflaunch_worker.printable import printable
 
 EXIT_USAGE = 2
@@ -71,7 +71,7 @@ def describe_os_error(error: OSError, place: object = "") -> str:
             return "the current directory does not exist any more; change to another one"
     remedy = ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):  # a write does not name its file
-        home = own_home.home_path()
+        home = boot.own_directory(is_given=True)
         where = where or (home if _is_full(home) else "")
         is_ours = where == home or where.startswith(f"{home}/")
         remedy = "; free some space there, or set TFLAUNCH_HOME to a directory on another disk" if is_ours else ""

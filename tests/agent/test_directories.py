@@ -18,12 +18,12 @@ import pytest
 from support.agent_client import Talk
 from support.processes import all_processes
 from support.waiting import PATIENCE, wait_gone, wait_until
-from tflaunch import own_home
+from tflaunch.cli.up import misplaced_home
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import AgentGoneError, Link, LinkError
 from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors
 from tflaunch.transport.local import LocalConnector
-from tflaunch_worker import process_state
+from tflaunch_worker import boot, process_state
 
 pytestmark = pytest.mark.agent
 
@@ -248,11 +248,11 @@ def told_as(user: int, tell: Callable[[], str]) -> str:
 
 def test_the_default_is_in_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert (own_home.home_path(), own_home.notice()) == (str(tmp_path / ".local/state/tflaunch"), "")
+    assert (boot.own_directory(is_given=True), misplaced_home()) == (str(tmp_path / ".local/state/tflaunch"), "")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert own_home.home_path() == str(tmp_path / "state/tflaunch")
+    assert boot.own_directory(is_given=True) == str(tmp_path / "state/tflaunch")
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "given"))
-    assert own_home.home_path() == str(tmp_path / "given")
+    assert boot.own_directory(is_given=True) == str(tmp_path / "given")
 
 
 @pytest.mark.needs("root")
@@ -262,7 +262,7 @@ def test_a_user_whom_nobody_knows_has_a_directory_below_tmp(home: str | None, mo
     monkeypatch.delenv("HOME") if home is None else monkeypatch.setenv("HOME", home)
 
     def tell() -> str:
-        path = own_home.home_path()
+        path = boot.own_directory(is_given=True)
         process_state.set_own_state()
         return f"{path} {os.path.expanduser('~/x')}"
 
@@ -274,8 +274,8 @@ def test_root_leaves_nothing_in_the_home_of_another_user(tmp_path: Path, monkeyp
     """With `sudo -E`: that user could not write there any more. What root has there already is used on."""
     monkeypatch.setenv("HOME", str(tmp_path))
     os.chown(tmp_path, OTHER, OTHER)
-    path = own_home.home_path()
+    path = boot.own_directory(is_given=True)
     assert not path.startswith(str(tmp_path))
-    assert own_home.notice().startswith(f"HOME={tmp_path} is not root's, so the files of this run are in {path}; ")
+    assert misplaced_home().startswith(f"HOME={tmp_path} is not root's, so the files of this run are in {path}; ")
     (tmp_path / ".local/state/tflaunch").mkdir(parents=True)
-    assert (own_home.home_path(), own_home.notice()) == (str(tmp_path / ".local/state/tflaunch"), "")
+    assert (boot.own_directory(is_given=True), misplaced_home()) == (str(tmp_path / ".local/state/tflaunch"), "")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch import own_home
 from tflaunch.cli.arguments.here import usual_spec
 from tflaunch.cli.arguments.launch import (
     Launching,
@@ -32,6 +32,7 @@ from tflaunch.cli.arguments.spec import (
     warn,
 )
 from tflaunch.feature import engines, features, load
+from tflaunch_worker import boot
 
 if TYPE_CHECKING:
     from tflaunch.client.output_sink import OutputSink
@@ -94,7 +95,7 @@ def start_spec(file: SpecFile, settings: tuple[str, ...], launching: Launching, 
     """Run a spec, here or by an engine; return tflaunch's exit code."""
     check_extras(launching)
     options, engine = launching.options, launching.engine
-    if misplaced := own_home.notice():
+    if misplaced := misplaced_home():
         say(misplaced)
     settings += settings_of(launching)
     if engine is not None and engines()[engine].submit:
@@ -109,6 +110,16 @@ def start_spec(file: SpecFile, settings: tuple[str, ...], launching: Launching, 
     warn(file.source, warnings)
     plan = plan._replace(preflight=options.preflight)
     return start(launching._replace(plan=plan, suffix=file.suffix, spec=file.text.encode()))
+
+
+def misplaced_home() -> str:
+    """Return a sentence if root's HOME belongs to another user (`sudo -E`), else ""."""
+    path, home = boot.own_directory(is_given=True), os.environ.get("HOME", "")
+    if os.environ.get("TFLAUNCH_HOME") or os.getuid() != 0 or not os.path.isdir(home):
+        return ""
+    if os.stat(home).st_uid == 0 or path.startswith(os.path.join(home, "")):
+        return ""
+    return f"HOME={home} is not root's, so the files of this run are in {path}; use `sudo -H`, or set TFLAUNCH_HOME"
 
 
 def _submit(file: SpecFile, order: SpecOrder, launching: Launching) -> int:

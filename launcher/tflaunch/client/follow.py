@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient
@@ -139,7 +139,9 @@ class Follower:
         self._observer = observer
         self._sink = sink
         self._reader = LogReader(observer.directory, observer.logs, observer.tasks)
-        self._status: ControlClient | None = self._connect(observer.directory) if sink.is_live else None
+        self._status: ControlClient | None = None
+        with suppress(NoSupervisorError):
+            self._status = ControlClient(observer.directory) if sink.is_live else None
         self._viewed_at = 0.0
 
     def run(self, tail_lines: int | None) -> int:
@@ -187,9 +189,3 @@ class Follower:
             self._sink.update(self._status.ask_status())
         except NoSupervisorError:
             self._status = None
-
-    def _connect(self, directory: Path) -> ControlClient | None:
-        try:
-            return ControlClient(directory)
-        except NoSupervisorError:
-            return None

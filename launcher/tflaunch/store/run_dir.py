@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tflaunch import own_home, private_files
+from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
-from tflaunch_worker import file_trees
+from tflaunch_worker import boot, file_trees
 
 JOURNAL_NAME = "events.jsonl"
 """The journal."""
@@ -41,7 +41,7 @@ def home() -> Path:
     Raises:
         TflaunchError: the directory exists, and another user could have put files into it.
     """
-    path = Path(own_home.home_path()).absolute()
+    path = Path(boot.own_directory(is_given=True)).absolute()
     _require_own(path, is_base=True)
     return path
 

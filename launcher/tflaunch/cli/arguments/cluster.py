@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from tflaunch.cli.arguments.spec import WholeNumber, say
+from tflaunch.cli.arguments.spec import WholeNumber, add_options, say
 from tflaunch.clusterspec.host_slots import FIRST_PORT, HostSlots, read_host_slots
 from tflaunch.clusterspec.values import InvalidValueError, split_address
 
@@ -49,10 +49,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         roles = ClusterOptions(**{name: values.pop(name) for name in ClusterOptions._fields})
         return command(roles=roles, **values)
 
-    decorated: Callable[..., Any] = with_roles
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+    return add_options(with_roles, _OPTIONS)
 
 
 def cluster_of(roles: ClusterOptions) -> dict[str, Any]:

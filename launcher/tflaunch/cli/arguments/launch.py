@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from tflaunch.cli.arguments.spec import fold_option, name_option, quiet_option, verbose_option
+from tflaunch.cli.arguments.spec import add_options, fold_option, name_option, quiet_option, verbose_option
 from tflaunch.feature import Option, engines, features, load
 
 if TYPE_CHECKING:
@@ -142,10 +143,7 @@ def _with_settings(
         check_extras(launching)
         return command(engine=engine, settings=settings + settings_of(launching), **values)
 
-    decorated: Callable[..., Any] = with_settings
-    for name in reversed(extra):
-        decorated = _click_option(name, extra[name])(decorated)
-    return _on_option(summary)(decorated)
+    return add_options(with_settings, [_on_option(summary), *itertools.starmap(_click_option, extra.items())])
 
 
 def _click_option(name: str, option: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -176,9 +174,4 @@ def launch_options(command: Callable[..., Any], *, is_run: bool = False) -> Call
         shared = {name: values.pop(name) for name in LaunchOptions._fields if name not in {"extras", "settings"}}
         return command(options=LaunchOptions(**shared, extras=extras, settings=settings), **values)
 
-    decorated: Callable[..., Any] = with_wishes
-    for name in reversed(extra):
-        decorated = _click_option(name, extra[name])(decorated)
-    for own in reversed(_OPTIONS):
-        decorated = own(decorated)
-    return decorated
+    return add_options(with_wishes, [*_OPTIONS, *itertools.starmap(_click_option, extra.items())])

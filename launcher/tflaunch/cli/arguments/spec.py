@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import re
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +116,11 @@ class CommandAfterDashes(click.Command):
         if not context.resilient_parsing:
             require_program(context.params["command"], context)
         return left
+
+
+def add_options(command: Callable[..., Any], options: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """Add options to a command, which lists them in this order."""
+    return functools.reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
 def source_name(path: Path) -> str:
