@@ -40,7 +40,7 @@ def read_record(kind: type[Record], data: object) -> Record:
     """Return the record of a kind in data that was received or stored.
 
     Raises:
-        ValueError: it is no object, or a field is missing, of the wrong type or out of range.
+        ValueError: it is not an object, or a field is missing, of the wrong type or out of range.
     """
     named: Any = kind
     checks = _schema(named)

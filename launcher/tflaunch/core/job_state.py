@@ -218,7 +218,7 @@ class Job(NamedTuple):
         """Return the plan of a task, in the current attempt or else in the next.
 
         Raises:
-            KeyError: there is no such task.
+            KeyError: the plan has no such task.
         """
         try:
             return self.plan.find(task)
@@ -234,7 +234,7 @@ class Job(NamedTuple):
         """Return the host on which a task is, or on which it starts next.
 
         Raises:
-            KeyError: there is no such task.
+            KeyError: the plan has no such task.
         """
         return self.process(task).host
 

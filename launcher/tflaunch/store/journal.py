@@ -36,7 +36,7 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     """Return the complete records of the journal in a run's directory.
 
     Raises:
-        TflaunchError: there is no journal, or it is damaged.
+        TflaunchError: the journal is missing or damaged.
     """
     return JournalReader(path).new_records()
 
@@ -52,7 +52,7 @@ def read_job(path: Path) -> tuple[list[dict[str, Any]], Job]:
     """Return the records of a run's journal, and the job after them.
 
     Raises:
-        TflaunchError: there is no journal, or it is damaged or empty.
+        TflaunchError: the journal is missing, empty or damaged.
     """
     records = read_journal(path)
     with readable(path):
@@ -103,7 +103,7 @@ class JournalReader:
         """Open the journal of the run in ``directory`` at its first record.
 
         Raises:
-            TflaunchError: there is no journal.
+            TflaunchError: the journal is missing.
         """
         self._path = directory / JOURNAL_NAME
         self._partial = b""
