@@ -18,10 +18,6 @@ from tflaunch import __version__
 pytestmark = pytest.mark.cli
 
 VERBS = ("up", "plan", "env", "check", "schema")
-WITH_PORTS: dict[str, Any] = {
-    "cluster": {"worker": ["localhost:20001", "localhost:20002"]},
-    "command": ["python", "train.py"],
-}
 OFTEN_FORGOTTEN = {**SMALLEST, "hosts": {"gamma": {}}}
 """A spec that can run, with something to warn about."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath, PurePosixPath
-from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Role, Secret, Spec
 from tflaunch.clusterspec.templates import quote
@@ -47,14 +46,13 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         machine: the machine that tflaunch runs on.
     """
     strategy = spec.effective_strategy()
-    maker = _Maker(spec, directory, machine)
-    tasks = tuple(
-        maker.task(role, index, address) for role in ROLES for index, address in enumerate(spec.cluster.get(role, ()))
-    )
+    addressed = [(role, index, address) for role in ROLES for index, address in enumerate(spec.cluster.get(role, ()))]
+    maker = _Maker(spec, directory, machine, [(role, index, address.host) for role, index, address in addressed])
+    tasks = tuple(maker.task(*each) for each in addressed)
     sidecars = tuple(maker.sidecar(name) for name in spec.sidecars)
     if spec.tensorboard is not None:
         sidecars += (maker.board(_leader(tasks), spec.tensorboard),)
-    hosts = tuple(maker.host(name) for name in maker.hosts)
+    hosts = tuple(maker.host(name) for name in _host_names(spec))
     spares = placement.spare_hosts(spec)
     lease = spec.timeouts.lease
     if lease is None:
@@ -90,10 +88,10 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
 def _variants(
     spec: Spec, directory: PurePath, machine: Machine, processes: Sequence[TaskPlan]
 ) -> tuple[HostVariant, ...]:
-    """Return how the tasks look on hosts with other settings; hosts with the same settings share a variant."""
-    maker = _Maker(spec, directory, machine)
+    """Return the tasks as they are on hosts with other settings, one variant for each."""
+    maker = _Maker(spec, directory, machine, ())
     kinds: dict[str, list[str]] = {}
-    for name in maker.hosts:
+    for name in _host_names(spec):
         kinds.setdefault(maker.kind_of(name), []).append(name)
     at_home: dict[str, list[TaskPlan]] = {}
     for process in processes:
@@ -103,10 +101,34 @@ def _variants(
         moved: list[TaskPlan] = []
         for home, there in at_home.items():
             if home not in alike:
-                moved += _Maker(spec, directory, machine, _Move(alike[0], tuple(there))).all_moved()
+                moved += _moved(spec, directory, machine, there, alike[0])
         if moved:
             variants.append(HostVariant(tuple(alike), tuple(moved)))
     return tuple(variants)
+
+
+def _moved(
+    spec: Spec, directory: PurePath, machine: Machine, processes: Sequence[TaskPlan], host: str
+) -> Iterator[TaskPlan]:
+    """Yield the plans of the processes of one host on the host that takes its place."""
+    tasks = [(process.role, process.task_index, host) for process in processes if process.role != SIDECAR]
+    maker = _Maker(spec, directory, machine, tasks)
+    for process in processes:
+        if process.role != SIDECAR:
+            address = Address(host, None if process.address is None else process.address.port)
+            yield maker.task(process.role, process.task_index, address)
+        elif process.address is None:
+            yield maker.sidecar(process.task, host)
+        else:  # TensorBoard is where the leading task is
+            leader = _leader(processes)
+            leading = maker.task(leader.role, leader.task_index, Address(host, None))
+            yield maker.board(leading, spec.tensorboard or "")
+
+
+def _host_names(spec: Spec) -> list[str]:
+    """Return the hosts of tasks, of sidecars and without tasks, in this order."""
+    others = [*(sidecar.host for sidecar in spec.sidecars.values()), *placement.spare_hosts(spec)]
+    return [*dict.fromkeys([*placement.named_hosts(spec), *others])]
 
 
 def _secret_source(secret: Secret, directory: PurePath) -> SecretSource:
@@ -115,68 +137,31 @@ def _secret_source(secret: Secret, directory: PurePath) -> SecretSource:
     return SecretSource(None, str(directory / secret.file))
 
 
-def _leader(tasks: tuple[TaskPlan, ...]) -> TaskPlan:
+def _leader(tasks: Sequence[TaskPlan]) -> TaskPlan:
     """Return the task whose event files users look at: the chief or else worker:0."""
     return next((task for task in tasks if task.role in ("chief", "worker")), tasks[0])
 
 
-class _Move(NamedTuple):
-    """The processes of one host, and the host that takes its place."""
-
-    host: str
-    processes: tuple[TaskPlan, ...]
-
-
 class _Maker:
-    """Builder of the processes and hosts of one plan; or, after a move, of the processes of one host."""
+    """Builder of the processes and hosts of one plan; ``tasks`` are those that share machines: role, index, host."""
 
-    def __init__(self, spec: Spec, directory: PurePath, machine: Machine, move: _Move | None = None) -> None:
+    def __init__(
+        self, spec: Spec, directory: PurePath, machine: Machine, tasks: Sequence[tuple[str, int, str]]
+    ) -> None:
         self._spec = spec
-        self._strategy = spec.effective_strategy()
         self._directory = directory
         self._machine = machine
-        self._move = move
-        places = [] if move is not None else placement.named_hosts(spec)
-        others = [*(sidecar.host for sidecar in spec.sidecars.values()), *placement.spare_hosts(spec)]
-        self.hosts = [*dict.fromkeys([*places, *others])]
-        """The hosts of tasks, of sidecars and without tasks, in this order; TensorBoard is on one of them."""
         self._places = Places(spec, machine)
-        self._environments = Environments(spec, machine, self._places, self._members())
-
-    def _members(self) -> list[Member]:
-        if self._move is None:
-            tasks = [
-                (role, index, address.host)
-                for role in ROLES
-                for index, address in enumerate(self._spec.cluster.get(role, ()))
-            ]
-        else:
-            moved = [process for process in self._move.processes if process.role != SIDECAR]
-            tasks = [(task.role, task.task_index, self._move.host) for task in moved]
-        return [Member(f"{role}:{index}", role, self._places.machine_of(host), host) for role, index, host in tasks]
+        machine_of = self._places.machine_of
+        members = [Member(f"{role}:{index}", role, machine_of(host), host) for role, index, host in tasks]
+        self._environments = Environments(spec, machine, self._places, members)
 
     def kind_of(self, host: str) -> str:
-        """Return a text that is the same for hosts on which a task differs in host and address only."""
+        """Return the same text for hosts on which a task differs in host and address only."""
         settings = self._spec.host(host)
         fields = {name: getattr(settings, name) for name in ("python", "workdir", "gpus", "inherits")}
         reached = [self._places.is_local(host), settings.docker is None, (settings.engine or "").partition(":")[0]]
         return repr([fields, sorted(settings.env.items()), reached])
-
-    def all_moved(self) -> Iterator[TaskPlan]:
-        """Yield the plans of the processes of one host on the host that takes its place."""
-        assert self._move is not None
-        host = self._move.host
-        for process in self._move.processes:
-            if process.role != SIDECAR:
-                address = Address(host, None if process.address is None else process.address.port)
-                yield self.task(process.role, process.task_index, address)
-            elif process.address is None:
-                yield self.sidecar(process.task, host)
-            else:
-                leader = _leader(self._move.processes)
-                address = Address(host, None)
-                moved = self.task(leader.role, leader.task_index, address)
-                yield self.board(moved, self._spec.tensorboard or "")
 
     def task(self, role: str, index: int, address: Address) -> TaskPlan:
         """Return the plan of one task of the cluster."""
@@ -193,7 +178,7 @@ class _Maker:
         )
 
     def sidecar(self, name: str, host: str | None = None) -> TaskPlan:
-        """Return the plan of one process outside the cluster; ``host`` if it has moved there."""
+        """Return the plan of a process outside the cluster; ``host`` if it has moved."""
         settings = self._spec.sidecars[name]
         host = host or settings.host
         return TaskPlan(
@@ -207,7 +192,7 @@ class _Maker:
         )
 
     def board(self, leader: TaskPlan, logdir: str) -> TaskPlan:
-        """Return the plan of TensorBoard, with host, Python, directory and environment of the leading task."""
+        """Return the plan of TensorBoard, which runs as the leading task does."""
         settings = self._spec.roles.get(leader.role) or Role()
         environment = self._environments.of_other(tensorboard.NAME, leader.host, settings.env)
         env = {name: placeholders.as_the(leader, value) for name, value in environment.env.items()}
