@@ -27,7 +27,7 @@ OF_ONE_JOB = ("name", "cluster", "discover", "sidecars")
 
 
 def complete(data: dict[str, Any], found: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return a spec's data completed by that of a file of defaults, and the places of the values from there."""
+    """Return a spec's data completed by a file of defaults, and the places of these."""
     new: dict[Location, Any] = {}
     completed = _merged(_used(found, data), data, (), new)
     return completed, [format_place(location) for location in new]

@@ -89,7 +89,7 @@ REMEDIES: Mapping[Any, Mapping[str, str]] = {
 
 
 def manifest_in(data: object) -> Problem | None:
-    """Return the problem of a file that is whole for another tool, None if it may be a spec."""
+    """Return the problem of a file for another tool, None if it may be a spec."""
     if not isinstance(data, dict):
         return None
     remedy = 'write for example {"cluster": {"worker": 2}, "command": ["python", "train.py"]}'

@@ -23,7 +23,7 @@ class HostSlots(NamedTuple):
 
 
 def read_host_slots(text: str) -> HostSlots:
-    """Return the host and the number in ``h1``, ``h1:2222``, ``h1:4`` or ``h1 slots=4``.
+    """Return host and number in ``h1``, ``h1:2222``, ``h1:4`` or ``h1 slots=4``.
 
     Behind ``slots=``, the number is a port, however low it is.
 

@@ -42,7 +42,7 @@ def load_spec(
     command: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Spec:
-    """Return the spec in a file, with the command line's changes and the user's `defaults` applied.
+    """Return the spec in a file, with the changes of the command line and `defaults`.
 
     Args:
         given: the file, or its text; the suffix of its name determines the format.

@@ -338,7 +338,7 @@ class Spec(Part):
         return {"cluster": {}, **data} if data.keys() & set(TASK_FIELDS) else data
 
     def as_data(self) -> dict[str, Any]:
-        """Return the spec as plain data, as a file would have it, without fields that were not set."""
+        """Return the spec as plain data, without fields that were not set."""
         data = self.model_dump(mode="json", exclude_unset=True)
         if self.slurm:
             data["slurm"] = {option: value or True for option, value in self.slurm.items()}
@@ -347,7 +347,7 @@ class Spec(Part):
         return data
 
     def host(self, name: str) -> Host:
-        """Return the settings of a host: its own, completed by those of all hosts (`EVERY_HOST`)."""
+        """Return the settings of a host: its own, completed by those of `EVERY_HOST`."""
         own, common = self.hosts.get(name), self.hosts.get(EVERY_HOST)
         if own is None or common is None:
             return own or common or Host()
@@ -355,7 +355,7 @@ class Spec(Part):
         return common.model_copy(update={**given, "env": {**common.env, **own.env}})
 
     def resources(self, role: str) -> Resources:
-        """Return the resources of each task of a role: its own, completed by those of the container."""
+        """Return the resources of a role's tasks: its own, completed by the container's."""
         common, settings = self.container.resources, self.roles.get(role)
         own = Resources() if settings is None else settings.resources
         return common.model_copy(update={field: getattr(own, field) for field in own.model_fields_set})

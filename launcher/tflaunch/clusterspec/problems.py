@@ -59,7 +59,7 @@ _EXAMPLES: Mapping[Any, Mapping[str, object]] = {
 
 
 def validate_data(data: object) -> Spec | list[Problem]:
-    """Return the spec in ``data`` (the result of a JSON, YAML or TOML parser), or all its problems."""
+    """Return the spec in ``data``, as a parser returns it, or all its problems."""
     if whole := foreign_fields.manifest_in(data):
         return [whole]
     try:
@@ -171,7 +171,7 @@ def _not_an_object(value: object, location: Location, declared: Any) -> tuple[st
 
 
 def _example(value: object, model: type[BaseModel]) -> Mapping[str, object]:
-    """Return an object that the model accepts: with the value as its field that takes it, if one does."""
+    """Return an object that the model accepts, if possible with the value in it."""
     example = _EXAMPLES[model]
     if isinstance(value, bool) or not value:
         return {"max": 0} if model is Restart else example
@@ -258,7 +258,7 @@ class _Positions:
         self._orders: dict[int, dict[Any, int]] = {}  # id of an object to the order of its keys
 
     def of(self, location: Location) -> tuple[int, ...]:
-        """Return the position of each part of a location; missing keys come last in their object."""
+        """Return the position of each part of a location; missing keys come last."""
         found, here = [], self._data
         for part in location:
             if isinstance(here, dict):

@@ -24,7 +24,7 @@ VARIABLE = re.compile(rf"(?P<host>{host_vars.REFERENCE})|\$\$\{{|\$\{{(?P<name>[
 
 
 def quote(data: str) -> str:
-    """Return data for a text in which placeholders and ``${host:NAME}`` are filled in later."""
+    """Return data for a text in which placeholders are filled in later."""
     return re.sub(host_vars.REFERENCE, r"$\g<0>", _with_braces(data))
 
 
@@ -34,4 +34,4 @@ def quote_in_spec(data: str) -> str:
 
 
 def _with_braces(data: str) -> str:
-    return re.sub(rf"\{{{_NAME}\}}", r"{\g<0>}", data)  # also within {{run}}, of which one pair is taken off
+    return re.sub(rf"\{{{_NAME}\}}", r"{\g<0>}", data)  # also within {{run}}, which loses one pair

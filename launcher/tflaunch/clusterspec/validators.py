@@ -226,7 +226,7 @@ Duration = Annotated[
 
 
 def list_of(form: str, size: int | None = None) -> BeforeValidator:
-    """Return a check for a list, of ``size`` items if given; ``form`` describes it in messages."""
+    """Return a check for a list, of ``size`` items if given; messages show ``form``."""
 
     def check_list(value: object) -> object:
         if not isinstance(value, list | tuple) or (size is not None and len(value) != size):

@@ -61,7 +61,7 @@ class Address(NamedTuple):
         return f"{bracketed(self.host)}:{'auto' if self.port is None else self.port}"
 
     def write_json(self) -> str:
-        """Return it as text, of which `read_json` makes it again."""
+        """Return it as text that `read_json` reads."""
         return str(self)
 
     @classmethod
@@ -85,7 +85,7 @@ def split_address(text: str) -> tuple[str, str | None]:
 
 
 def bracketed(host: str) -> str:
-    """Return a host as it is written where a port may follow: an IPv6 address in brackets."""
+    """Return a host as it is written before a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -123,7 +123,7 @@ def parse_address(value: object) -> Address:
 
 
 def parse_host(value: object, remedy: str = 'write for example "h1" or "10.0.0.1"', shown: object = None) -> str:
-    """Return a host's name or address in its one form: an IPv6 address short and without brackets.
+    """Return a host's name or address in its one form, without brackets.
 
     Args:
         value: what the user has written; brackets are optional.
@@ -169,7 +169,7 @@ def _is_port(text: str) -> bool:
 
 
 def parse_duration(value: object) -> float | None:
-    """Return the seconds in a number or a text such as ``10m`` or ``1h30m``; None if it is invalid."""
+    """Return the seconds in a number or a text such as ``1h30m``; None if invalid."""
     seconds = None
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value) if 0 <= value <= _LONGEST else None
@@ -205,7 +205,7 @@ def show_value(value: object) -> str:
 
 
 def nearest_name(name: str, known: Sequence[str]) -> str | None:
-    """Return the known name that a misspelled one probably means, None if none is similar."""
+    """Return the known name that a misspelled one probably means, or None."""
     import difflib  # slow to import, and rarely needed
 
     matches = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
@@ -213,7 +213,7 @@ def nearest_name(name: str, known: Sequence[str]) -> str | None:
 
 
 def format_place(location: Location) -> str:
-    """Return a location as text: ``("cluster", "worker", 1)`` is ``cluster.worker[1]``."""
+    """Return a location as text, such as ``cluster.worker[1]``."""
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

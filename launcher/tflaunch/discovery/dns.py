@@ -1,4 +1,4 @@
-"""Find hosts by DNS: one task per address of a name, such as a Compose or headless Kubernetes service."""
+"""Find hosts by DNS: one task per address of a name, such as a service."""
 
 from __future__ import annotations
 

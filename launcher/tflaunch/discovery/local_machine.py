@@ -30,7 +30,7 @@ def describe_machine(hosts: Iterable[str]) -> Machine:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host of a spec is this machine: loopback, its names, also in /etc/hosts, or its addresses."""
+    """Whether a host of a spec is this machine, by its names and addresses."""
     name, own = host.lower(), socket.gethostname().lower()
     if name in (LOCALHOST, own, own.partition(".")[0]):
         return True
@@ -39,7 +39,7 @@ def is_this_machine(host: str) -> bool:
 
 
 def _addresses_in_hosts_file(name: str) -> list[str]:
-    """Return the addresses that /etc/hosts gives a name; DNS is not asked, which may take seconds."""
+    """Return the addresses that /etc/hosts gives a name; DNS might take seconds."""
     try:
         lines = _HOSTS_FILE.read_text("utf-8", "replace").lower().splitlines()
     except OSError:

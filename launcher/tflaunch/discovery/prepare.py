@@ -25,7 +25,7 @@ def read_spec(
     is_offline: bool = False,
     giver: str = "",
 ) -> tuple[Spec, list[Problem]]:
-    """Return the spec in a file, and its warnings; arguments are those of `load.load_spec` and `complete`.
+    """Return the spec in a file, and its warnings; arguments as in `complete`.
 
     Raises:
         SpecError: the spec has errors; lists all of them, and the warnings.
@@ -42,7 +42,7 @@ def plan_spec(
     *,
     is_detached: bool = False,
 ) -> tuple[Plan, list[Problem]]:
-    """Return the plan of a spec, and the warnings about it; arguments are those of `read_spec` and `make_plan`.
+    """Return the plan of a spec, and its warnings; arguments as in `read_spec`.
 
     Raises:
         SpecError: the spec has errors; lists all of them, and the warnings.
@@ -148,7 +148,7 @@ def _problems_for_features(spec: Spec, directory: Path) -> list[Problem]:
 
 
 def _no_lease(spec: Spec) -> list[Problem]:
-    """Return the problem of a spec whose tasks on other hosts would end as soon as a link is lost."""
+    """Return the problem of a spec whose tasks would end with any link."""
     if spec.timeouts.lease != 0:
         return []
     from tflaunch.discovery import local_machine

@@ -59,7 +59,7 @@ def with_hosts(source: str, spec: Spec, directory: Path) -> Spec:
 
 
 def assumed(source: str, spec: Spec) -> Spec:
-    """Return the spec as if each of its engines had found one host, to inspect it without the network.
+    """Return the spec as if each engine had found one host, to inspect it offline.
 
     Raises:
         SpecError: an engine does not exist.
@@ -105,7 +105,7 @@ def _with_role(role: str, spec: Spec, pool: Pool) -> Spec:
 
 
 def reached(spec: Spec, pool: Pool) -> Spec:
-    """Return the spec with the hosts of a pool marked as reached by the engine that has found them."""
+    """Return the spec with the hosts of a pool reached by their engine."""
     if pool.engine is None:
         return spec
     return placement.of_engine(spec, (address.host for address in pool.slots), pool.engine, pool.inherits)

@@ -73,7 +73,7 @@ def addresses(plan: Plan) -> dict[str, list[str]]:
 
 
 def with_tf_configs(plan: Plan) -> Plan:
-    """Return the plan with TF_CONFIG in the environments of its tasks, where agents add it at the start.
+    """Return the plan with TF_CONFIGs, which agents add to environments at the start.
 
     Each of N tasks needs the addresses of all N, so plans that are kept or compared go without.
     """
@@ -94,7 +94,7 @@ def _placed(task: TaskPlan, ports: Mapping[str, int]) -> TaskPlan:
 
 
 def without(plan: Plan, hosts: Collection[str]) -> Plan:
-    """Return the plan without the workers on these hosts; TensorFlow needs the others renumbered."""
+    """Return the plan without workers on these hosts; TensorFlow allows no gaps."""
     kept = [task for task in plan.tasks if task.role != "worker" or task.host not in hosts]
     numbers = itertools.count()
     return plan._replace(

@@ -72,7 +72,7 @@ def _strategy_of_sidecars(spec: Spec) -> Iterator[Problem]:
 
 
 def _size_of_tf_config(spec: Spec) -> Iterator[Problem]:
-    """Check the size of TF_CONFIG: it has all addresses, and the kernel limits a variable to 128 KiB."""
+    """Check the size of TF_CONFIG: the kernel limits a variable to 128 KiB."""
     size = sum(len(address.host) + len(',"":65535') for members in spec.cluster.values() for address in members)
     if size > _LONGEST_VARIABLE:
         message = f"TF_CONFIG would have {size} bytes, but Linux allows at most {_LONGEST_VARIABLE} in one variable"
@@ -112,7 +112,7 @@ def _loopback_among_hosts(spec: Spec) -> Iterator[Problem]:
 
 
 def _wildcards(spec: Spec) -> Iterator[Problem]:
-    """Check for 0.0.0.0 and ::. TensorFlow listens on every interface anyway; the address is for the others."""
+    """Check for 0.0.0.0 and ::, because an address is for the other tasks."""
     for role, addresses in spec.cluster.items():
         for index, address in enumerate(addresses):
             if address.host in ("0.0.0.0", "::"):  # noqa: S104 - it is refused here

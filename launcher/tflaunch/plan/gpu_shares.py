@@ -26,12 +26,12 @@ class Member(NamedTuple):
 
 
 def trains_on_gpu(strategy: str, role: str) -> bool:
-    """Whether tasks of a role compute, unlike ps, evaluator and a chief that only coordinates workers."""
+    """Whether tasks of a role compute, unlike a chief that only coordinates workers."""
     return role == "worker" or (role == "chief" and strategy != "parameter_server")
 
 
 def gpus_wanted(spec: Spec, strategy: str, members: Sequence[Member]) -> dict[str, int]:
-    """Return task to its number of GPUs; tasks not in it see all that their host makes visible.
+    """Return task to its number of GPUs; the other tasks see all of their host.
 
     The number is that of the task's role; on a host with a number of its own, the training tasks without one share
     the rest evenly.
@@ -55,18 +55,18 @@ def gpus_wanted(spec: Spec, strategy: str, members: Sequence[Member]) -> dict[st
 
 
 def gpus_given(env: Mapping[str, str]) -> int:
-    """Return the number of GPUs that tflaunch assigned to a task with this environment."""
+    """Return the number of GPUs that a task with this environment was assigned."""
     devices = env.get("CUDA_VISIBLE_DEVICES", HIDDEN)
     return len(devices.split(",")) if GROWTH in env and devices not in ("", HIDDEN) else 0
 
 
 def gpus_assigned(tasks: Iterable[TaskPlan]) -> int:
-    """Return the number of GPUs that these tasks of one host were assigned and cannot do without."""
+    """Return the number of GPUs that these tasks of one host were assigned and need."""
     return sum(gpus_given(task.env) for task in tasks if "CUDA_VISIBLE_DEVICES" in task.reasons)
 
 
 def why_too_few(host: str, tasks: Iterable[TaskPlan], gpus: int | None) -> str:
-    """Return that a host has fewer GPUs than its tasks are assigned, or "" if it has enough or that is not known.
+    """Return that a host has fewer GPUs than assigned; "" if enough, or not known.
 
     A host without any GPU has enough: its driver may not be NVIDIA's, or the job is only tried out there.
     """
@@ -89,7 +89,7 @@ def gpu_slices(
     visible: Mapping[str, Sequence[str]],
     given: Collection[str] = (),
 ) -> Iterator[tuple[str, str]]:
-    """Yield each task with its CUDA_VISIBLE_DEVICES, the next free devices of its machine.
+    """Yield each task with its CUDA_VISIBLE_DEVICES, the next devices of its machine.
 
     Args:
         wanted: task to its number of GPUs.

@@ -17,7 +17,7 @@ class HostMaker(abc.ABC):
 
     @abc.abstractmethod
     def find_problems(self, spec: Spec) -> list[Problem]:
-        """Return what keeps the tasks of a spec from running there."""
+        """Return the problems of a spec whose tasks are to run there."""
 
     @abc.abstractmethod
     def place_tasks(self, spec: Spec) -> Spec:

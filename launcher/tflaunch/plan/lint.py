@@ -1,4 +1,4 @@
-"""Check a spec's fields against each other, as far as TensorFlow's rules can be checked beforehand.
+"""Check a spec's fields against each other, by TensorFlow's rules.
 
 A rule is a function from a spec to problems. An error means that the job cannot train; a warning means that the spec
 probably does not do what its author intended.
@@ -26,7 +26,7 @@ def check_spec(spec: Spec) -> list[Problem]:
 
 
 def certain_problems(problems: Iterable[Problem], spec: Spec, places: Sequence[str]) -> list[Problem]:
-    """Return those of a spec's problems that do not come from faulty fields which were left out.
+    """Return those problems of a spec that do not come from fields left out of it.
 
     Args:
         problems: all of them.
@@ -69,7 +69,7 @@ def matrix_warnings(spec: Spec) -> list[Problem]:
 
 
 def unused_image(spec: Spec) -> list[Problem]:
-    """Return the problem of a spec with an image, because `up` starts tasks outside of images."""
+    """Return the problem of a spec with an image, in which `up` starts no tasks."""
     if spec.container.image is None or spec.kubernetes is not None:
         return []
     message = "is not used: `up` starts tasks on the hosts themselves, not in an image"

@@ -19,7 +19,7 @@ SIDECAR = "sidecar"
 """The role of processes outside TF_CONFIG, which have names of their own."""
 
 OWN_PORT = "{port}"
-"""Word in the command of a sidecar with a port of its own that stands for its number."""
+"""Word in the command of a sidecar that is replaced by the number of a port of its own."""
 
 FENCED, FENCED_OR_FAIL, PRIVATE, OPEN = "fenced", "fenced-or-fail", "private", "open"
 """Who may reach the tasks' ports: the cluster's hosts; the same, or the job does not run; its tasks only; everybody."""
@@ -118,7 +118,7 @@ def _json_object(name: str, value: Any) -> Mapping[str, Any]:
 
 
 def is_made(engine: str | None) -> bool:
-    """Whether hosts of an engine are made for the run, in containers: one that has found them names a handle."""
+    """Whether an engine makes hosts for the run, in containers: it has no handle."""
     return engine is not None and ":" not in engine
 
 
@@ -318,17 +318,17 @@ class Plan(_Fields):
         return self.function is not None and process.role != SIDECAR
 
     def is_warm_host(self, host: str) -> bool:
-        """Return whether processes may outlive the run on a host: not in a job or container that is not theirs."""
+        """Whether processes may outlive the run on a host: not in a job or container."""
         known = self._hosts_by_name.get(host)
         return known is not None and known.docker is None and known.engine is None
 
     def warned(self, problems: Iterable[Problem]) -> Plan:
-        """Return the plan of a spec with these warnings, which may say why its tasks would train alone."""
+        """Return the plan with what these warnings say of tasks that would train alone."""
         why = next((problem for problem in problems if problem.kind == TRAINS_ALONE), None)
         return self if why is None else self._replace(trains_alone=why.sentence())
 
     def with_function(self, directory: Path, searched: Sequence[str]) -> Plan:
-        """Return the plan with the function in ``directory``, in place of `FUNCTION_PROGRAM` on hosts like this one."""
+        """Return the plan with the function in ``directory`` as the program of its tasks."""
         program = str(directory / function.PROGRAM)
 
         def completed(task: TaskPlan) -> TaskPlan:

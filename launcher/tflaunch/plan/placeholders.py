@@ -68,7 +68,7 @@ def fill(process: TaskPlan, plan: Plan, run: str, attempt: str) -> TaskPlan:
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with these placeholders replaced by their values; others are left unchanged."""
+    """Return a text with these placeholders replaced by their values."""
 
     def value(match: re.Match[str]) -> str:
         name = match["name"]
@@ -83,7 +83,7 @@ def matrix_values_in(text: str) -> list[str]:
 
 
 def matrix_names(plan: Plan) -> list[str]:
-    """Return the names of the values of a matrix that are not filled in, in the order of their first use."""
+    """Return the names of values of a matrix that are missing, by their first use."""
     texts = (text for process in plan.processes() for text in (*process.argv, process.workdir, *process.env.values()))
     return list(dict.fromkeys(name for text in texts for name in matrix_values_in(text)))
 
@@ -100,7 +100,7 @@ def require_matrix_values(plan: Plan) -> None:
 
 
 def with_matrix(plan: Plan, values: Mapping[str, str]) -> Plan:
-    """Return the plan with these values of a matrix in place of their placeholders, and a name that shows them."""
+    """Return the plan with these values of a matrix filled in, and in its name."""
     names = "|".join(map(re.escape, values))
     pattern = re.compile(rf"(?<![${{])\{{{re.escape(MATRIX)}({names})\}}")
 
@@ -120,12 +120,12 @@ def with_matrix(plan: Plan, values: Mapping[str, str]) -> Plan:
 
 
 def values_in_name(values: Mapping[str, str]) -> str:
-    """Return the values of a matrix as they are in the name of a run: ``lr0.1-batch32``."""
+    """Return the values of a matrix as in the name of a run: ``lr0.1-batch32``."""
     return "-".join(_NOT_IN_NAMES.sub("_", name + value) for name, value in values.items())
 
 
 def name_without_values(name: str, values: Mapping[str, str]) -> str:
-    """Return the name that the spec has of which `with_matrix` has made the plan with this name and these values."""
+    """Return the name that a plan had before `with_matrix` added these values."""
     ending = f"-{values_in_name(values)}" if values else ""
     shortest = 1 if len(name) >= _LONGEST_NAME - 1 else len(ending)  # a name of that length may have been cut
     lengths = range(len(ending), shortest - 1, -1)
@@ -133,13 +133,13 @@ def name_without_values(name: str, values: Mapping[str, str]) -> str:
 
 
 def as_the(process: TaskPlan, text: str) -> str:
-    """Return a text with ``{task.*}`` filled in for ``process``, for use by another process."""
+    """Return a text for another process with ``{task.*}`` filled in for ``process``."""
     values = _of_task(process)
     return re.sub(rf"(?<![${{])\{{({'|'.join(map(re.escape, values))})\}}", lambda match: values[match[1]], text)
 
 
 def shown(plan: Plan, run: str = AUTO, attempt: str = "0", environ: Mapping[str, str] | None = None) -> Plan:
-    """Return the plan for display: with TF_CONFIGs, and all placeholders filled in whose values are known.
+    """Return the plan for display: with TF_CONFIGs, and with known values filled in.
 
     ``environ``: the variables of this machine, by which agents decide on an empty grpc_proxy; None for others.
     """

@@ -30,7 +30,7 @@ def spare_hosts(spec: Spec) -> tuple[str, ...]:
 
 
 def spread_with_spares(spec: Spec, slots: Sequence[str]) -> Spec:
-    """Return the spec spread over the slots (see `spread`), except those of its spare hosts, and with these named."""
+    """Return the spec spread over the slots but its spare hosts, which it then names."""
     distinct = list(dict.fromkeys(slots))
     spares = spec.spares
     if isinstance(spares, int):
@@ -61,7 +61,7 @@ def spread(spec: Spec, slots: Sequence[str]) -> Spec:
 
 
 def of_engine(spec: Spec, hosts: Iterable[str], engine: str, inherits: bool) -> Spec:
-    """Return the spec with these hosts marked as reached by an engine, ``NAME:HANDLE`` (see `engines`)."""
+    """Return the spec with these hosts reached by an engine, ``NAME:HANDLE``."""
     settings = {
         host: (spec.hosts.get(host) or Host()).model_copy(update={"engine": engine, "inherits": inherits})
         for host in dict.fromkeys(hosts)
@@ -70,7 +70,7 @@ def of_engine(spec: Spec, hosts: Iterable[str], engine: str, inherits: bool) -> 
 
 
 def with_gpus(spec: Spec) -> Spec:
-    """Return the spec with the number of GPUs of their resources in the roles that do not set `gpus`.
+    """Return the spec with the GPUs of their resources in roles without `gpus`.
 
     A number of the container's is for tasks that train. Where any role asks for GPUs, those that do not get none.
     """

@@ -13,13 +13,13 @@ from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """Return the plan as JSON in its documented form; TF_CONFIGs are in it only if they are in the plan."""
+    """Return the plan as JSON in its documented form."""
     data: dict[str, Any] = records.as_json(plan)
     return data
 
 
 def from_json(data: object) -> Plan:
-    """Return the plan in data of `as_json`, without its TF_CONFIGs: they follow from the rest.
+    """Return the plan in data of `as_json`, without TF_CONFIGs, which follow from it.
 
     Raises:
         ValueError: the data is not a plan; names the wrong field.
@@ -68,7 +68,7 @@ def _check(plan: Plan) -> None:
 
 
 def secret_in_shell(source: SecretSource) -> str:
-    """Return the expression that a shell expands to a secret; it fails where a variable is missing."""
+    """Return the expression that a shell expands to a secret, or fails."""
     if source.file is not None:
         return f'"$(cat -- {shlex.quote(source.file)})"'
     return f'"${{{source.env}:?a secret of the spec is read from it}}"'

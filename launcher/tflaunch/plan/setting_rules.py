@@ -16,7 +16,7 @@ _SHORTEST_HEARTBEAT = 0.5
 
 
 def _names_of_sidecars(spec: Spec) -> Iterator[Problem]:
-    """Check that sidecars, whose names are their logs and selectors, do not use those of tasks."""
+    """Check that the names of sidecars, which are those of logs, are no tasks'."""
     for name in spec.sidecars:
         role, _, index = name.partition("-")
         if role in ROLES and (not index or index.isdigit()):
@@ -99,7 +99,7 @@ def _unused_hosts(spec: Spec) -> Iterator[Problem]:
 
 
 def _spares(spec: Spec) -> Iterator[Problem]:
-    """Check that spare hosts exist, have no tasks, and are enough for what runs on the others."""
+    """Check that spare hosts exist, have no tasks, and have enough GPUs."""
     if not spec.spares:
         return
     used, spares = placement.hosts_with_tasks(spec), placement.spare_hosts(spec)
@@ -138,7 +138,7 @@ def _gpus_of_spares(spec: Spec, spares: list[str]) -> Iterator[Problem]:
 
 
 def _gpus_by_host(spec: Spec) -> dict[str, int]:
-    """Return the number of GPUs that the tasks of each host are given; a host that shares all of its own has these."""
+    """Return the number of GPUs that the tasks of each host are given, or share."""
     wanted: dict[str, int] = defaultdict(int)
     for role, addresses in spec.cluster.items():
         for address in addresses:

@@ -21,7 +21,7 @@ _LONGEST = 100  # characters of a command that is proposed
 
 
 def all_commands(spec: Spec) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield the place and the words of every command."""
+    """Yield every command with its place in the spec."""
     commands = {"command": spec.command}
     commands |= {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
     commands |= {f"sidecars.{name}.command": sidecar.command for name, sidecar in spec.sidecars.items()}
@@ -100,7 +100,7 @@ def _for_a_shell(command: Sequence[str]) -> Iterator[tuple[str, int]]:
 
 
 def _through_a_shell(command: Sequence[str]) -> str:
-    """Return what to write so that a shell runs a command, whose failure is then the task's."""
+    """Return the remedy by which a shell runs a command and fails with it."""
     plain = {index for _, index in _for_a_shell(command)}
     script = " ".join(word if index in plain else shlex.quote(word) for index, word in enumerate(command))
     shell = ["bash" if {"|", "source"} & {*command} else "sh"]

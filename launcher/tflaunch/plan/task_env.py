@@ -54,7 +54,7 @@ class Places:
         self._machine = machine
 
     def visible_gpus(self, host: str) -> list[str]:
-        """Return the usable devices of a host, [] if neither the environment nor the spec lists them."""
+        """Return the usable devices of a host, [] if nothing lists them."""
         settings = self._spec.host(host)
         here = self._machine.environ if self.is_local(host) else {}
         named = {**here, **self._spec.env, **settings.env}.get("CUDA_VISIBLE_DEVICES", "")
@@ -112,12 +112,12 @@ class Environments:
         return Environment(env, self._unset(env, has_tf_config=has_cluster(self._strategy)), reasons)
 
     def of_other(self, name: str, host: str, specific: Mapping[str, str]) -> Environment:
-        """Return the environment of a process outside the cluster, with variables of its own."""
+        """Return the environment of a process outside the cluster."""
         env = {**self._layers(self._common(), host, specific), "TFLAUNCH_TASK": name}
         return Environment(env, self._unset(env, has_tf_config=False))
 
     def _common(self) -> dict[str, str]:
-        """Return every process's variables: unbuffered output, stacks on a crash, values set at the start.
+        """Return the variables of every process.
 
         An empty grpc_proxy keeps gRPC from sending the cluster's own traffic to http_proxy, which other code may need
         (gRPC core, http_proxy_mapper.cc; measured with TensorFlow 2.21). Agents drop it where there is no proxy.
@@ -134,7 +134,7 @@ class Environments:
         }
 
     def _chosen(self, task: str, role: str, host: str) -> dict[str, tuple[str, str]]:
-        """Return variables that TensorFlow needs or benefits from, with reasons; the spec overrides them."""
+        """Return variables that TensorFlow needs, with reasons; the spec overrides them."""
         chosen: dict[str, tuple[str, str]] = {}
         if has_cluster(self._strategy):
             chosen["TF_GRPC_REUSE_PORT"] = "true", "the port is held for the task until it listens"
@@ -161,7 +161,7 @@ class Environments:
         return chosen
 
     def _variables_of_jax(self) -> dict[str, tuple[str, str]]:
-        """Return the variables in which Keras with JAX reads its cluster instead of TF_CONFIG, with reasons.
+        """Return the variables in which Keras with JAX reads its cluster, with reasons.
 
         They are those of ``distribution_lib.py`` (Keras 3.15).
         """
@@ -207,7 +207,7 @@ class Environments:
         return {"PATH": f"{directory}:${{host:PATH}}"}
 
     def _unset(self, env: Mapping[str, str], *, has_tf_config: bool) -> tuple[str, ...]:
-        """Return variables not to inherit: another cluster's TF_CONFIG, an unwanted Keras, the sources of secrets."""
+        """Return variables not to inherit, such as those from which secrets are read."""
         names = [] if has_tf_config else ["TF_CONFIG"]
         names += [secret.env for secret in self._spec.secrets.values() if secret.env is not None]
         if self._spec.legacy_keras is False:

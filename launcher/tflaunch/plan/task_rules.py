@@ -39,7 +39,7 @@ def _settings_of_roles(spec: Spec) -> Iterator[Problem]:
 
 
 def _legacy_keras(spec: Spec) -> Iterator[Problem]:
-    """Check legacy_keras: Keras 3 raises in `fit` under the strategies with several workers.
+    """Check legacy_keras: Keras 3 raises in `fit` under strategies with workers.
 
     These are MultiWorkerMirroredStrategy and ParameterServerStrategy.
     """
@@ -100,7 +100,7 @@ def texts_of(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def _long_texts(spec: Spec) -> Iterator[Problem]:
-    """Check for texts that the kernel does not take as an argument or variable; with larger pages it takes more."""
+    """Check for texts that the kernel does not take as an argument or variable."""
     for where, text in texts_of(spec):
         size = len(text.encode(errors="replace"))  # an argument need not be UTF-8
         if size > _LONGEST_TEXT:
@@ -109,7 +109,7 @@ def _long_texts(spec: Spec) -> Iterator[Problem]:
 
 
 def _threads(spec: Spec) -> Iterator[Problem]:
-    """Check for a single inter-op thread: tf.distribute servers wait inside these threads and block."""
+    """Check for a single inter-op thread, in which servers of tf.distribute block."""
     for where, env in _environments(spec):
         if env.get("TF_NUM_INTEROP_THREADS") == "1" and "ps" in spec.cluster:
             message = "one inter-op thread can lock up worker and ps"

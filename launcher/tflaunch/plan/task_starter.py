@@ -20,7 +20,7 @@ class SessionPart(Protocol):
         """Return variables for the tests that have a home."""
 
     def fields_for(self, item: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return further fields for the spec of a marked test, a `pytest.Item` that has given some."""
+        """Return further fields for the spec of a marked test, a `pytest.Item`."""
 
     def end(self) -> None:
         """The session has ended."""
@@ -30,15 +30,15 @@ class TaskStarter:
     """Has the commands of tasks executed; the base of what features do instead. Pure."""
 
     def prospect(self, plan: Plan, process: TaskPlan) -> str | None:
-        """Return the modules that are imported for a process, or `REFUSED` and the reason; None if none were wanted."""
+        """Return the modules imported for a process, `REFUSED` and the reason, or None."""
         return None
 
     def order(self, plan: Plan, process: TaskPlan) -> Mapping[str, object]:
-        """Return what an agent is told of the start, beside the command."""
+        """Return the fields of the order to start, beside the command."""
         return {}
 
     def describe_function(self, name: str, functions: Sequence[FunctionType], data: bytes) -> Mapping[str, object]:
-        """Return what hosts are told of a function that tasks call.
+        """Describe a function that tasks call, for their hosts.
 
         Args:
             name: the function's.
@@ -48,7 +48,7 @@ class TaskStarter:
         return {}
 
     def join_tests(self, directory: Path) -> SessionPart | None:
-        """Return what takes part in a session of pytest, given a new directory; None for nothing."""
+        """Return a part of a session of pytest, given a new directory, or None."""
         return None
 
     def recipe(self, plan: Plan, host: str) -> str | None:

@@ -45,12 +45,12 @@ def command(program: str, otherwise: str, logdir: str) -> tuple[str, ...]:
 
 
 def is_board(process: TaskPlan) -> bool:
-    """Whether a process is the TensorBoard of a run, and no sidecar that its user has named so."""
+    """Whether a process is the TensorBoard of a run, not a sidecar of that name."""
     return process.task == NAME and process.own_port is not None
 
 
 def with_own_port(process: TaskPlan) -> TaskPlan:
-    """Return a process of a plan of 0.2, in which TensorBoard was the only sidecar with an address, as it is today."""
+    """Return a process of a plan of 0.2, whose TensorBoard had another form, as today."""
     if process.role != SIDECAR or process.address is None or process.own_port is not None:
         return process
     return process._replace(argv=(*process.argv[:-1], OWN_PORT), own_port=USUAL_PORT)
@@ -62,7 +62,7 @@ def tensorboard_of(plan: Plan) -> TaskPlan | None:
 
 
 def on_every_interface(process: TaskPlan) -> TaskPlan:
-    """Return TensorBoard for a container, whose loopback address cannot be reached from outside."""
+    """Return TensorBoard for a container, on every interface."""
     words = list(process.argv)
     words[words.index(_HOST) + 1] = "0.0.0.0"  # noqa: S104 - a container's own
     return process._replace(argv=tuple(words))
@@ -105,7 +105,7 @@ def reach(plan: Plan, port: int) -> Reach:
 
 
 def _tunnel(host: HostPlan, port: int) -> str:
-    """Return the ssh command that forwards a host's port to this machine, using the spec's settings."""
+    """Return the ssh command that forwards a host's port to this machine."""
     words = ["ssh", "-N", "-L", f"{port}:localhost:{port}"]
     user, at, place = (host.ssh or bracketed(host.host)).rpartition("@")
     address, ssh_port = split_address(place)

@@ -21,7 +21,7 @@ _CLUSTER_ROLES = {
 
 
 def has_cluster(strategy: str) -> bool:
-    """Whether tasks of this strategy find each other at their addresses, through TF_CONFIG or variables of their own.
+    """Whether tasks of this strategy find each other at their addresses.
 
     MirroredStrategy and TPUStrategy train in one process and must not see a cluster.
     """
@@ -34,7 +34,7 @@ def members(strategy: str) -> tuple[str, ...]:
 
 
 def visible_roles(strategy: str, role: str) -> list[str] | None:
-    """Return the roles in the TF_CONFIG of a role's tasks, None if they must not have one.
+    """Return the roles in the TF_CONFIG of a role's tasks, None if they have none.
 
     A MultiWorkerMirrored cluster never contains a ``ps``: TensorFlow would wait for a coordination
     service on ps:0. The evaluator is left out of the others' cluster, where it would be counted and
@@ -46,6 +46,6 @@ def visible_roles(strategy: str, role: str) -> list[str] | None:
 
 
 def compile_tf_config(strategy: str, addresses: Mapping[str, Sequence[str]], role: str, index: int) -> str | None:
-    """Return the TF_CONFIG of one task, None if it must not have one; arguments as in `tf_config.compose`."""
+    """Return the TF_CONFIG of a task, or None; arguments as in `tf_config.compose`."""
     roles = visible_roles(strategy, role)
     return None if roles is None else tf_config.compose(addresses, roles, role, index)
