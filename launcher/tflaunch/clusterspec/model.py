@@ -350,7 +350,7 @@ class Spec(Part):
         """Return the settings of a host: its own, completed by those of `EVERY_HOST`."""
         own, common = self.hosts.get(name), self.hosts.get(EVERY_HOST)
         if own is None or common is None:
-            return own or common or Host()
+            return own or common or Host.model_construct()  # there is nothing to validate
         given = {field: getattr(own, field) for field in own.model_fields_set}
         return common.model_copy(update={**given, "env": {**common.env, **own.env}})
 
