@@ -97,7 +97,7 @@ class Call:
         """Write everything that a task needs to call it into a new directory.
 
         Raises:
-            TflaunchError: there is no room for it.
+            TflaunchError: the disk does not take it.
         """
         package = Path(self._cloudpickle.__file__ or "").parent
         try:

@@ -124,7 +124,7 @@ class Run:
             follow: whether to go on with what is written until the run has ended.
 
         Raises:
-            TflaunchError: there is no such task.
+            TflaunchError: a task does not exist.
         """
         observer = self._observe()
         reader = LogReader(self.directory, observer.logs, self._select(tasks))
@@ -137,7 +137,7 @@ class Run:
         """Restart tasks, or with none all that train; the restart budget is not charged.
 
         Raises:
-            TflaunchError: the run has ended, or there is no such task.
+            TflaunchError: the run has ended, or a task does not exist.
         """
         requests.request_restart(self.directory, self._select(tasks) if tasks else [])
 
@@ -145,7 +145,7 @@ class Run:
         """Send a signal to tasks, or with none to all.
 
         Raises:
-            TflaunchError: the run has ended, there is no such task, or none of them is running.
+            TflaunchError: the run has ended, a task does not exist, or none of them is running.
         """
         requests.request_signal(self.directory, signals.Signals(number), self._select(tasks))
 

@@ -113,7 +113,7 @@ def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
     """Reject a future attempt, unless the run is live and followed (``may_come``).
 
     Raises:
-        TflaunchError: there is no such attempt.
+        TflaunchError: the attempt does not exist.
     """
     from tflaunch.client.runs import Outcome
 

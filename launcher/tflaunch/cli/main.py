@@ -133,7 +133,7 @@ class _Commands(click.Group):
         """Return the command named by the first argument, and the remaining arguments.
 
         Raises:
-            click.UsageError: there is no such command; with a suggestion.
+            click.UsageError: the command does not exist; with a suggestion.
         """
         name = arguments[0]
         if self.get_command(context, name) is None and not (context.resilient_parsing or name.startswith("-")):

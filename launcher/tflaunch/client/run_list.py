@@ -86,7 +86,7 @@ def overview(
 
     Args:
         beginning: of their names.
-        states: one of which they have, by default any; `LIVE` is that of all that have not ended.
+        states: wanted ones, by default all; `LIVE` is that of all that have not ended.
         since: when they began at the earliest, in seconds since the epoch.
         most: how many runs, by default all.
         among: names of runs, by default all.

@@ -112,7 +112,7 @@ def read_end(record: Mapping[str, Any]) -> RunEnd | None:
 
 
 def end_of(path: Path) -> RunEnd | None:
-    """Return how a run has ended, from its last record; None if that is no end."""
+    """Return how a run has ended, from its last record; None if that tells none."""
     ends = first_and_last_record(path)
     return None if ends is None else read_end(ends[1])
 

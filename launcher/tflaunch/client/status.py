@@ -23,7 +23,7 @@ def current_status(directory: Path) -> Status:
     """Return the status of the run in ``directory``, with the last line of each task.
 
     Raises:
-        TflaunchError: there is no journal, the journal is damaged, or the supervisor does not answer.
+        TflaunchError: the journal is missing or damaged, or the supervisor does not answer.
     """
     current = status_of_supervisor(directory) or _status_of_journal(directory)
     logs = Path(current.logs)

@@ -77,7 +77,7 @@ class Backlog:
     """A queue that never blocks its producer. One thread adds, another takes."""
 
     def __init__(self, is_skipping: bool) -> None:
-        """Start empty; ``is_skipping``: a reader far behind misses output, and is told."""
+        """Start empty; ``is_skipping``: a reader far behind misses output, with a note."""
         self._is_skipping = is_skipping
         self._changed = threading.Condition()
         self._entries: deque[Piece | _Segment | _Skipped] = deque()

@@ -59,7 +59,7 @@ def choose(words: Sequence[str], default: Callable[[], Path] | None = None) -> t
     returns the directory of that run; without it, it is the live one, or else the newest.
 
     Raises:
-        TflaunchError: there is no such run.
+        TflaunchError: the run does not exist.
     """
     from tflaunch.client import runs
     from tflaunch.plan import selectors

@@ -84,7 +84,7 @@ ANSWERS = {
 _OF_CLUSTERS = re.compile(
     r"--(rdzv|master|node|local|machine)[-_](backend|endpoint|id|conf|addr|port|rank)|--standalone"
 )
-"""Options by which other tools are told of the cluster."""
+"""Options of other tools that describe the cluster."""
 _NAMED = re.compile(r"`tflaunch ([a-z]+)")
 _SIMILAR = 0.75  # of an option that is proposed: most of its letters
 
