@@ -14,7 +14,8 @@ from support.documents import blocks
 from support.launch import Launch, read_until
 from support.releases import install
 from support.specs import REPOSITORY
-from support.waiting import PATIENCE
+from support.terminals import Terminal
+from support.waiting import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.docker, pytest.mark.thorough]
 
@@ -123,3 +124,23 @@ def test_the_engine_of_the_page(engine: Engine, launch: Launch, containers: list
     ended = launch.up(spec, "--set", "hosts.discover=labelled:nobody")
     assert ended.returncode == 2
     assert "hosts.discover: no running container has the label 'nobody'; start one" in ended.stderr
+
+
+def test_commands_run_in_containers(engine: Engine, launch: Launch, containers: list[str]) -> None:
+    """With the directory of the task, from a terminal and through pipes; they end with who has started them."""
+    started = launch.run("up", "-d", launch.spec(**fields(containers, "sleep", "9999"), strategy="none"))
+    assert started.returncode == 0, started.stderr
+    on_all = launch.run("exec", "--all", "--", "sh", "-c", 'echo "$(hostname) $PWD $TFLAUNCH_TASK"; exit 3')
+    ids = [engine.docker("inspect", "--format", "{{.Config.Hostname}}", name).strip() for name in containers]
+    expected = [f"{name} | {ids[number]} /state worker:{number}" for number, name in enumerate(containers)]
+    assert (sorted(on_all.stdout.splitlines()), on_all.returncode) == (expected, 3)
+    terminal = Terminal(launch, "tflaunch exec worker:1 -- sh -c 'trap exit\\ 4 INT; tty; while :; do sleep 0.1; done'")
+    terminal.read_until(b"/dev/pts/")
+    terminal.type(b"\x03")
+    assert terminal.read_to_end()[1] == 4
+    left = launch.start("exec", "worker:1", "--", "sh", "-c", "echo up; sleep 654")
+    read_until(left, "up")
+    left.kill()
+    look = "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 654'"
+    wait_until(lambda: engine.docker("exec", containers[1], "sh", "-c", look, may_fail=True) == "0")
+    assert launch.run("down").returncode == 0

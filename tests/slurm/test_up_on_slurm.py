@@ -486,3 +486,33 @@ def test_a_node_fails_and_nothing_may_start_again(make_nodes: tuple[Bed, SlurmBe
     assert up.returncode == 125, said
     assert "NODE_FAIL" in said
     slurm.wait_until(lambda: not launch.survivors(), "something was left")
+
+
+@pytest.mark.thorough
+def test_doctor_looks_at_the_nodes_of_an_allocation(nodes: SlurmBed, launch: Launch) -> None:
+    """Through its own agents."""
+    spec = shell(launch, "true", hosts={"discover": "slurm"}, cluster={"worker": 2})
+    launch.prefix = [*launch.prefix, "salloc", "--quiet", "--nodes=2"]
+    ended = launch.run("doctor", spec)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "2 of 2 hosts reached" in ended.stdout
+
+
+@pytest.mark.thorough
+def test_commands_run_on_the_nodes_of_a_job(nodes: SlurmBed, launch: Launch) -> None:
+    """From where it was submitted, through a step of the job; their processes end with who has started them."""
+    started = launch.up(shell(launch, "touch up.$TFLAUNCH_TASK; sleep 9999"), "-d", "--on", "slurm")
+    assert started.returncode == 0, started.stderr
+    wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
+    tell = 'echo "$TFLAUNCH_TASK $SLURMD_NODENAME $(pwd)"; cat; exit 6'
+    on_all = launch.run("exec", "--all", "--", "sh", "-c", tell)
+    where = launch.directory.resolve()
+    expected = [f"h{number + 1} | worker:{number} h{number + 1} {where}" for number in range(2)]
+    assert (sorted(on_all.stdout.splitlines()), on_all.returncode) == (expected, 6), on_all.stderr
+    left = launch.start(
+        "exec", "worker:1", "--", "sh", "-c", "trap 'touch was-told; exit' TERM; echo up; sleep 654 & wait"
+    )
+    read_until(left, "up")
+    left.kill()
+    wait_for_files(nodes, launch, "was-told")
+    assert launch.run("down").returncode == 0
