@@ -55,6 +55,13 @@ class TestPlan:
         assert plan["name"] == "mine"
         assert [task["argv"] for task in plan["tasks"]] == [["python", "other.py", "--json"]]
 
+    def test_tasks_on_spare_hosts_have_the_documented_fields_too(self, tmp_path: Path, home: Path):
+        spares = {"spares": ["h3"], "hosts": {"h3": {"python": "/opt/python"}}}
+        path = written(tmp_path, {"cluster": {"worker": ["h1", "h2"]}, "command": ["python", "train.py"], **spares})
+        plan = json.loads(tflaunch("plan", path, "--json", home=home).stdout)
+        assert plan["variants"]
+        jsonschema.validate(plan, json.loads(tflaunch("schema", "plan", home=home).stdout))
+
     def test_a_warning_beside_an_error_is_still_called_a_warning(self, tmp_path: Path, home: Path):
         path = written(tmp_path, {**OFTEN_FORGOTTEN, "env": {"TF_CONFIG": "{}"}})
         shown = tflaunch("plan", path, home=home)

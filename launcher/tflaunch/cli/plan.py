@@ -64,8 +64,10 @@ def _plan_as_json(plan: Plan, origins: Mapping[str, str]) -> dict[str, Any]:
     from tflaunch.plan import serialize
 
     data = serialize.as_json(plan)
-    for shown, process in zip((*data["tasks"], *data["sidecars"]), plan.processes(), strict=True):
-        shown["preload"] = find_task_starter(plan).prospect(plan, process)
+    shown = [*data["tasks"], *data["sidecars"], *(task for variant in data["variants"] for task in variant["tasks"])]
+    processes = [*plan.processes(), *(task for variant in plan.variants for task in variant.tasks)]
+    for fields, process in zip(shown, processes, strict=True):
+        fields["preload"] = find_task_starter(plan).prospect(plan, process)
     return {**data, "origins": dict(origins)}
 
 
