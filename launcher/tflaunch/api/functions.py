@@ -185,7 +185,7 @@ class Values(Mapping[str, Any]):
         self._loaded: dict[str, Any] = {}
 
     def __getitem__(self, task: str) -> Any:
-        """Return what a task returned.
+        """Return the value that a task returned.
 
         Raises:
             KeyError: it has not returned anything.

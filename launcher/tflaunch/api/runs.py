@@ -97,7 +97,7 @@ class Run:
         return current_status(self.directory)
 
     def history(self) -> list[Moment]:
-        """Return what the tasks had reported and used every few seconds, oldest first.
+        """Return the reports and the usage of the tasks every few seconds, oldest first.
 
         Example:
             >>> [(moment.time, moment.tasks["worker:0"].metrics.get("loss")) for moment in run.history()]

@@ -116,7 +116,7 @@ class ControlClient:
             self._carrier.wait()  # no limit: it gets KILL
 
     def _why_silent(self) -> str:
-        """Return what is known about a supervisor that does not answer, and the remedy."""
+        """Describe a supervisor that does not answer, with the remedy."""
         import psutil
 
         pid, _ = linux.peer_of(self._socket)

@@ -87,7 +87,7 @@ def until_running(observer: Observer, say: Callable[[str], None], is_quiet: bool
 
 
 def _only_warnings(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Return what shows only the warnings among the messages that it gets."""
+    """Return a function that shows only the warnings among messages."""
     return lambda message: say(message) if message.startswith("warning:") else None
 
 

@@ -117,7 +117,7 @@ class RememberedRuns:
         self._known: dict[Path, tuple[tuple[int, ...], RunEntry]] = {}
 
     def overview(self) -> Listing:
-        """Return what `overview` does of all runs."""
+        """Return the overview of all runs."""
         before, self._known = self._known, {}
         return [self._entry_of(path, before.get(path)) for path in run_names.newest_first()]
 
@@ -144,7 +144,7 @@ def _is_in(entry: RunEntry, states: Collection[str]) -> bool:
 
 
 def entry_of(directory: Path) -> RunEntry:
-    """Return what `overview` has about the run in ``directory``."""
+    """Return the entry of `overview` for the run in ``directory``."""
     nothing = dict.fromkeys(RunEntry.__annotations__)
     unknown = cast("RunEntry", {**nothing, "run": directory.name, "state": "unreadable", "matrix": {}, "metrics": {}})
     try:

@@ -63,7 +63,7 @@ class RunLocation:
         return False
 
     def describe_run(self) -> dict[str, Any]:
-        """Return what `ls` shows of a run without records, as fields of `RunEntry`."""
+        """Return the row of `ls` for a run without records, as fields of `RunEntry`."""
         return {"state": "unreadable" if os.path.lexists(self.directory / JOURNAL_NAME) else "not begun"}
 
     def describe_wait(self) -> str | None:

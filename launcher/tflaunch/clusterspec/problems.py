@@ -90,7 +90,7 @@ class Remainder(NamedTuple):
 
 
 def without_faults(data: object, places: Sequence[str] = ()) -> Remainder | None:
-    """Return what is left of a spec without the parts that have problems; None if that is no spec.
+    """Return a spec without its faulty parts; None if the rest is no spec.
 
     Args:
         data: the result of a parser.

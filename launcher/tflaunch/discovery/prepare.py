@@ -137,7 +137,7 @@ def check_spec(source: str, directory: Path, spec: Spec) -> list[Problem]:
 
 
 def _problems_for_features(spec: Spec, directory: Path) -> list[Problem]:
-    """Return what features find wrong with a spec or its files, and the fields whose features are missing."""
+    """Ask features for problems of a spec and its files; add the fields whose features are missing."""
     missing = spec.model_fields_set.intersection(SERVED_BY_FEATURES) - served_fields()
     problems = [missing_feature(field) for field in sorted(missing)]
     for name, feature in features().items():

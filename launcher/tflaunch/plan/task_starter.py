@@ -52,5 +52,5 @@ class TaskStarter:
         return None
 
     def recipe(self, plan: Plan, host: str) -> str | None:
-        """Return what tells which process of an earlier run may start the agent on a host; None for no such process."""
+        """Return the recipe of an earlier run's process that may start a host's agent; None for none."""
         return None

@@ -109,7 +109,7 @@ class LiveFold:
         return self._shown(folded for line in lines for folded in self._folder.feed(line))
 
     def release(self) -> bytes:
-        """Return what can no longer be folded."""
+        """Return the lines that can no longer be folded."""
         return self._shown(self._folder.release(self._clock()))
 
     def flush(self) -> bytes:

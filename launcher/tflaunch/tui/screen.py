@@ -170,7 +170,7 @@ class Screen:
         writer.write(_STDOUT, live.end(fold.flush() if fold else b""))
 
     def _gather(self, backlog: Backlog, patience: float | None, until: float) -> bytes:
-        """Return what comes within ``patience`` seconds, and more of it ``until`` then."""
+        """Return the input of ``patience`` seconds, or all of it ``until`` a condition holds."""
         texts: list[bytes] = []
         size = 0
         piece = backlog.take(patience)

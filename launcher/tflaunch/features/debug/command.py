@@ -55,7 +55,7 @@ def _show(text: str) -> None:
 
 
 def _farewell(run: str, task: str, reason: str) -> str:
-    """Return what became of the task that was debugged."""
+    """Describe the end of the task that was debugged."""
     back = f"tflaunch debug {run} {task}"
     known = {
         "continued": f"{task} continues",

@@ -76,7 +76,7 @@ class Collected(NamedTuple):
     problem: str = ""
 
     def sentence(self) -> str:
-        """Return what was fetched, and where it is."""
+        """Describe the fetched files, and their place."""
         tasks = f"{listed(self.workdir.tasks)} on {self.workdir.host}"
         if self.problem and not self.files:
             return f"nothing of {tasks} was fetched: {self.problem}"

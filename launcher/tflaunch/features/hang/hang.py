@@ -222,7 +222,7 @@ def _apart(waiting: _Positions, evidence: _Known) -> _Found:
 
 
 def _called_alone(alone: Position, others: _Positions) -> str:
-    """Return what a call needs that only some tasks have come to, if it is one of a cluster's operations."""
+    """Explain a call that only some tasks have reached, if it is one of a cluster's operations."""
     is_elsewhere = alone.kind is Kind.TENSORFLOW and all(at.kind is Kind.TENSORFLOW for at in others)
     if not is_elsewhere or any(at.place == alone.place for at in others):
         return ""
@@ -311,7 +311,7 @@ def _all_well(positions: _Positions) -> str:
 
 
 def explain_late_start(job: Job, status: Status, evidence: Mapping[str, Evidence]) -> str:
-    """Return what the tasks do that do not listen on their ports in time, or the most likely remedy.
+    """Describe the tasks that do not listen in time, or the most likely remedy.
 
     Importing TensorFlow takes minutes on a slow disk or a crowded host, and a program may load data before it makes its
     strategy or server. Only of a task that does neither may one say that it does not use its TF_CONFIG.

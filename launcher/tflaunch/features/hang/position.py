@@ -265,7 +265,7 @@ _WAITS = {
 
 
 def _waits_for(thread: Thread) -> str:
-    """Return what a thread waits for, from the kernel's function in which it does."""
+    """Name the wait of a thread by the kernel's function in which it sleeps."""
     known = next((words for part, words in _WAITS.items() if part in thread.wchan), "")
     if known:
         return f"waits for {thread.target}" if known == _LOCKED and thread.target else known

@@ -50,6 +50,6 @@ def cluster_of(plan: Plan) -> KubernetesPlan:
 
 
 def made_in(cluster: KubernetesPlan) -> MadeHosts:
-    """Return what a plan says of hosts that are pods in a cluster."""
+    """Read the part of a plan about hosts that are pods."""
     forward = tuple(cluster.command("port-forward"))
     return MadeHosts(NAME, records.as_json(cluster), cluster.pending, forward, by_another=not cluster.objects)

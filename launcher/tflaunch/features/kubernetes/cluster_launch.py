@@ -88,7 +88,7 @@ def _start(plan: Plan, directory: RunDirectory, is_quiet: bool) -> int:
 
 
 def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> bytes:
-    """Return what the supervisor begins with: a line with plan and secrets, and an archive of spec and code."""
+    """Encode the order: a line with plan and secrets, and an archive of spec and code."""
     values = {name: value or "" for name, value in read_secrets(plan.secrets).items()}
     code = launch.code_for_hosts(plan)
     if "records" in features():

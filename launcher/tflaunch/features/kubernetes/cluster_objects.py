@@ -26,7 +26,7 @@ class PodHosts(HostMaker):
     """Makes a pod for each task."""
 
     def find_problems(self, spec: Spec) -> list[Problem]:
-        """Return what keeps the tasks of a spec from running in pods."""
+        """Return the problems that a spec has with pods."""
         return list(pods.problems(spec))
 
     def place_tasks(self, spec: Spec) -> Spec:

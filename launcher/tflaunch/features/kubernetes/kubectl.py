@@ -140,7 +140,7 @@ def readable_answer() -> Iterator[None]:
 
 
 def missing_permissions(cluster: KubernetesPlan) -> list[str]:
-    """Return what a run needs and the user may not do, such as ``create pods/exec``.
+    """Return the rights that a run needs and the user lacks, such as ``create pods/exec``.
 
     Raises:
         KubectlError: kubectl cannot be run, or Kubernetes does not answer.

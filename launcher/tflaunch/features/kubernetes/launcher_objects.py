@@ -50,7 +50,7 @@ def launcher_name(cluster: KubernetesPlan) -> str:
 
 
 def note_of(cluster: KubernetesPlan) -> str:
-    """Return what is recorded of a cluster, to find the run again."""
+    """Describe a cluster, to find the run again."""
     return json.dumps(cluster._replace(objects="")._asdict())
 
 
@@ -119,7 +119,7 @@ def job(cluster: KubernetesPlan, run: str, parts: int, user: str) -> dict[str, A
 def owned(
     cluster: KubernetesPlan, run: str, parts: Sequence[bytes], owner: Mapping[str, str], pods: Iterable[str]
 ) -> list[dict[str, Any]]:
-    """Return what the Job owns, except for the objects of the tasks: ``pods`` are the names of theirs."""
+    """Return the objects that the Job owns, but those of the tasks, whose names are ``pods``."""
     own, rbac = launcher_name(cluster), "rbac.authorization.k8s.io"
 
     def made(kind: str, name: str = own, api: str = "v1", **fields: Any) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _part_name(cluster: KubernetesPlan, number: int) -> str:
 
 
 def _rules(cluster: KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
-    """Return what the supervisor may do: with this run's objects only, except that it may list."""
+    """Return the rights of the supervisor: to this run's objects only, but to list all."""
     groups = sorted({pod.rpartition("-")[0] for pod in pods})
     own = launcher_name(cluster)
     return [
@@ -159,7 +159,7 @@ def _rules(cluster: KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
 
 
 def _fields_of_users(cluster: KubernetesPlan) -> dict[str, Any]:
-    """Return what says of the tasks' pods where they may run, as which user, and how their image is pulled."""
+    """Return the fields of pods about nodes, user and image."""
     pods = [thing["spec"]["template"]["spec"] for thing in stateful_sets(cluster)]
     fields = {name: value for name, value in pods[0].items() if name not in _OF_TASKS}
     if "nodeSelector" in fields:  # a role may have other nodes

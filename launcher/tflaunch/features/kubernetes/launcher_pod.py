@@ -281,7 +281,7 @@ def _be_supervisor(path: Path, plan: Plan, last_words: int) -> NoReturn:
 
 
 def _read_order(directory: Path) -> _Order:
-    """Return what was ordered; it is one line of JSON, and an archive.
+    """Decode an order: one line of JSON, and an archive.
 
     Raises:
         TflaunchError: another version of tflaunch has made it.

@@ -70,7 +70,7 @@ def _state(pod: Mapping[str, Any], warnings: Mapping[Any, Mapping[str, Any]]) ->
 def _why_not_running(
     pod: Mapping[str, Any], container: Mapping[str, Any], warning: Mapping[str, Any] | None
 ) -> tuple[str, str]:
-    """Return what a pod waits for, as a keyword and as a sentence."""
+    """Return the reason for which a pod waits, as a keyword and as a sentence."""
     status, ended = pod.get("status", {}), _end(pod, container)
     if status.get("phase") == "Failed":
         return "failed", f"its pod has failed: {ended or 'no reason is given'}"

@@ -99,7 +99,7 @@ def _texts(data: bytes) -> frozenset[str] | None:
 
 
 def _reason_in_code(code: CodeType) -> str:
-    """Return what a code does that must come before all imports, or "" for nothing."""
+    """Name an act of a code that must come before all imports; "" for none."""
     instructions = [known for known in dis.get_instructions(code) if known.opname not in _SKIPPED]
     stores_items = any(known.opname in _STORES for known in instructions)
     for index, instruction in enumerate(instructions):

@@ -67,7 +67,7 @@ class ImportHint(Watcher):
 
 
 def describe(imports: tuple[ImportTime, ...]) -> str:
-    """Return what preloading would have saved on a host, "" for nothing that is worth a sentence.
+    """Say how much preloading would have saved on a host; "" for little.
 
     A process that imports alone takes the least CPU time of those that did, since an import has one thread.
     """

@@ -59,7 +59,7 @@ class Preloading(TaskStarter):
         return function_code.describe(name, functions, data)
 
     def join_tests(self, directory: Path) -> SessionPart:
-        """Return what keeps the modules of tests imported for later tests of a session."""
+        """Return the server that keeps modules imported for later tests of a session."""
         from tflaunch.features.preload.between_tests import BetweenTests
 
         return BetweenTests(directory)

@@ -160,7 +160,7 @@ def show(*what: str, patience: float = _PATIENCE) -> dict[str, str]:
 
 
 def show_nodes(partition: str) -> list[NodeSize]:
-    """Return what the nodes of a partition have.
+    """Return the resources of a partition's nodes.
 
     Raises:
         SlurmError: Slurm cannot be queried.

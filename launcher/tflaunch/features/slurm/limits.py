@@ -41,7 +41,7 @@ def find_ending() -> Ending:
 
 
 def find_problems(wanted: Mapping[str, str], spec: Spec, roles: Collection[str], ending: Ending) -> list[Problem]:
-    """Return what is known to keep a job from running, or from ending well; [] if Slurm cannot be asked.
+    """Return the known obstacles of a job; [] if Slurm cannot be asked.
 
     ``wanted`` are the options of sbatch for the job, or for the part of it that has these roles of the spec.
     """

@@ -117,7 +117,7 @@ class SlurmRun(RunLocation):
         return {"state": "queued", "position": place.position, "expected_start": expected}
 
     def describe_wait(self) -> str | None:
-        """Return what its job waits for."""
+        """Return Slurm's reason for which the job waits."""
         job = self._unfinished_job()
         if job is None or batch.has_begun(self.directory, job):
             return None
@@ -142,7 +142,7 @@ class SlurmRun(RunLocation):
         return None if job is None else f"is live: its job of Slurm is {job.state}; {remedy}"
 
     def earlier_executions(self) -> list[tuple[Path, str]]:
-        """Return what its job has left before Slurm started it again."""
+        """Return the records that the job wrote before Slurm started it again."""
         earlier = batch.earlier_lives(self.directory)
         return [(path, f"Slurm started the job again (restart {number})") for number, path in enumerate(earlier, 1)]
 

@@ -77,7 +77,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
 
 
 def check_spec(file: SpecFile, order: SpecOrder) -> list[Problem]:
-    """Return what keeps a run of a spec from starting or ending well, as far as Slurm tells it; submit nothing.
+    """Return the obstacles of a run that Slurm knows; submit nothing.
 
     Raises:
         SpecError: the spec is invalid; lists all problems.
@@ -92,7 +92,7 @@ def check_spec(file: SpecFile, order: SpecOrder) -> list[Problem]:
 
 
 def _problems_there(plan: Plan, spec: Spec, ending: Ending) -> list[Problem]:
-    """Return what is known to keep a job from starting or ending well, each problem once."""
+    """Return the known obstacles of a job, each once."""
     parts = zip(slurm.parts_of(spec), job_parts.wanted(plan, spec, ending), strict=True)
     return list(
         dict.fromkeys(each for roles, wanted in parts for each in limits.find_problems(wanted, spec, roles, ending))

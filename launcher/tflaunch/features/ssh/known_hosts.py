@@ -108,7 +108,7 @@ class KnownHosts:
         raise LinkError(self._verdict(_with_port(name, port), lines, key, objection, command))
 
     def _verdict(self, name: str, lines: Sequence[Line], key: paramiko.PKey, objection: str, command: str) -> str:
-        """Return what is wrong with a key, and what to do about it."""
+        """Return the fault of a key, and its remedy."""
         kind, shown = key.get_name(), fingerprint(key.asbytes())
         kept = self._files[0] if self._files else os.devnull  # the file to which ssh adds what the user accepts
         remedy = f"connect once with `{command}` and compare the fingerprint"

@@ -132,7 +132,7 @@ class _Server:
             return self._listed
 
     def compare(self, request: Request) -> Response:
-        """Return what differs between the runs of ?run=RUN&run=RUN."""
+        """Return the differences between the runs of ?run=RUN&run=RUN."""
         wanted = request.query_params.getlist("run")[:_MOST_COMPARED]
         if len(wanted) < 2:
             raise TflaunchError("there is nothing to compare: name two runs", EXIT_USAGE)

@@ -1,4 +1,4 @@
-"""Return what the tasks of a run were given, what it was made of, and its spec, all without secrets."""
+"""Show the input of a run's tasks, its origin and its spec, all without secrets."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def what_ran(directory: Path, job: Job) -> dict[str, Any]:
 
 
 def machines_of(directory: Path, job: Job, gpus: Mapping[str, int | None]) -> dict[str, Any]:
-    """Return what is known of each host: its number of GPUs, those of its tasks, and of this machine cores and memory.
+    """Describe each host: its GPUs and those of its tasks; cores and memory of this machine.
 
     ``gpus`` are the numbers of GPUs of the hosts that have joined.
     """
@@ -97,7 +97,7 @@ class Row(TypedDict):
 
 
 def compare_runs(directories: Sequence[Path]) -> list[Row]:
-    """Return what differs between runs, each with its value in every run, in their order; secrets are replaced.
+    """Return the differences between runs, with the value in each; secrets are replaced.
 
     Raises:
         TflaunchError: a journal is missing or damaged.
@@ -121,7 +121,7 @@ def compare_runs(directories: Sequence[Path]) -> list[Row]:
 
 
 def redactor_of(*directories: Path) -> Redactor:
-    """Return what replaces the secrets of these runs."""
+    """Return the redactor for the secrets of these runs."""
     return Redactor(set().union(*map(secrets_of, directories)))
 
 
@@ -136,7 +136,7 @@ def _current_plan(job: Job) -> Plan:
 
 
 def _given(job: Job, plan: Plan, process: TaskPlan, redactor: Redactor) -> dict[str, Any]:
-    """Return what a process is given in the current attempt."""
+    """Return the input of a process in the current attempt."""
     filled = placeholders.fill(process, plan, job.run, str(job.tasks[process.task].attempt))
     config = compile_tf_config(plan.strategy, attempts.addresses(plan), process.role, process.task_index)
     env = {key: shown_value(key, value, redactor) for key, value in filled.env.items()}

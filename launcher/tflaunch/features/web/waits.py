@@ -30,7 +30,7 @@ class Wait(NamedTuple):
 
 
 def waits_of(job: Job, epoch: float) -> list[Wait]:
-    """Return what a job waits for; adding ``epoch`` converts its times to seconds since the epoch."""
+    """List the waits of a job; adding ``epoch`` converts its times to seconds since the epoch."""
 
     def since_epoch(time: float | None) -> float | None:
         return None if time is None else round(time + epoch, 3)

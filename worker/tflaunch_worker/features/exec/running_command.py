@@ -260,7 +260,7 @@ def _keep(command: spawn.Command, settings: TaskSettings, streams: tuple[int, in
 
 
 def check_told(message: Mapping[str, Any], size: int) -> str:
-    """Return what a caller tells a command, in a message with a body of this size.
+    """Read the message of a caller to a command, with a body of this size.
 
     Raises:
         ValueError: that cannot be told.

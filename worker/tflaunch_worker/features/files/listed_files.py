@@ -48,7 +48,7 @@ def _begin(patterns: Iterable[str]) -> State:
 
 
 def _advance(state: State, name: str) -> State:
-    """Return what has to match after a component of a path."""
+    """Return the patterns that are left after a component of a path."""
     fitting = (rest for rest in state if rest and (rest[0] == _ANY_DEPTH or fnmatchcase(name, rest[0])))
     return _with_shorter(rest if rest[0] == _ANY_DEPTH else rest[1:] for rest in fitting)
 

@@ -184,7 +184,7 @@ def _switches(status: str) -> int | None:
 
 
 def _target(pid: int, place: str) -> str:
-    """Return what the descriptor refers to on which a thread waits, "" if unknown."""
+    """Describe the descriptor on which a thread waits; "" if unknown."""
     words = (procfs.read(f"{place}/syscall") or "").split()
     try:
         target = os.readlink(os.fsencode(f"/proc/{pid}/fd/{int(words[1], 16)}"))
@@ -216,7 +216,7 @@ def _lock_holder(pid: int) -> str:
 
 
 def _compare(sample: _Sample, earlier: _Sample | None, table: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return what is known about a process after its second sample."""
+    """Describe a process after its second sample."""
     before = {} if earlier is None else {each.number or -place: each for place, each in enumerate(earlier.threads)}
     passed = 0.0 if earlier is None else sample.at - earlier.at
     ticks = 0 if earlier is None else sample.ticks - earlier.ticks

@@ -61,7 +61,7 @@ def difference(before: Fingerprint, now: Fingerprint) -> str:
 
 
 def _listing(place: str, names: set[str], found: Fingerprint) -> list[str]:
-    """Return what a directory offers for import, and add the state of its metadata to ``found``.
+    """List the modules of a directory, and add the state of its metadata to ``found``.
 
     Other files may come and go: a program may write its checkpoints there.
     """
@@ -80,7 +80,7 @@ def _is_package(entry: os.DirEntry[str]) -> bool:
 
 
 def _status(path: str) -> list[int] | None:
-    """Return what changes when a file is written or replaced, the time of the change last; None without a file."""
+    """Return the identity of a file's content, the time of change last; None without a file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -89,7 +89,7 @@ def _status(path: str) -> list[int] | None:
 
 
 def process_traits() -> dict[str, str]:
-    """Return what this process passes on to its children other than environment, directory and descriptors.
+    """Return the state that children inherit beside environment, directory and descriptors.
 
     A run that is started by another process must find the same: user, limits, CPUs, control group, namespaces.
     """

@@ -99,7 +99,7 @@ def _middle(looks: tuple[Look, Look], field: int) -> float:
 
 
 def why_not_forked(pid: int) -> str:
-    """Return what in the program of a process forbids to fork it, "" for nothing."""
+    """Name an obstacle to forking a process that its program has; "" for none."""
     argv = (procfs.read(f"/proc/{pid}/cmdline") or "").split("\0")[:-1]
     entries = (entry.decode("utf-8", "replace").partition("=") for entry in procfs.environment_of(pid))
     env = {name: value for name, _, value in entries}

@@ -140,7 +140,7 @@ def _reason_in(
 
 
 def _reason_in_node(node: ast.AST, names: set[str]) -> str:
-    """Return what a syntax node does that must come before all imports, or "" for nothing."""
+    """Name an act of a syntax node that must come before all imports; "" for none."""
     words: list[str] = []
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         words = [node.value]
@@ -159,7 +159,7 @@ def _reason_in_node(node: ast.AST, names: set[str]) -> str:
 
 
 def reason_in_word(word: str) -> str:
-    """Return what a program that has a text may do that must come before all imports, or "" for nothing."""
+    """Name an act of a program's text that must come before all imports; "" for none."""
     is_read = _READ_AT_IMPORT.fullmatch(word) and word not in _HARMLESS
     return f"mentions {word}, which is read while modules are imported" if is_read else ""
 

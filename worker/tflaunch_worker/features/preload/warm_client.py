@@ -79,7 +79,7 @@ def home_of(agent_directory: str) -> str:
 
 
 def _own_version() -> list[list[object]]:
-    """Return what changes when this package does: a server has the modules of its start in memory."""
+    """Return the version of this package: a server has the modules of its start in memory."""
     found = []
     for directory in (os.path.join(ROOT, __name__.partition(".")[0]), os.path.dirname(__file__)):
         for entry in os.scandir(directory):
@@ -175,7 +175,7 @@ def ask(path: str, request: Message) -> Message | None:
 
 
 def _look_at(path: str) -> Message | None:
-    """Return what can be seen of a server that lives and does not answer, because it is stopped; None without one."""
+    """Describe a stopped server, which lives and does not answer; None without one."""
     connection = _reach(path)
     if connection is None:
         return None
@@ -218,7 +218,7 @@ def living_servers(directory: str) -> dict[str, Message]:
 
 
 def describe_servers(directory: str) -> list[Message]:
-    """Return what `living_servers` does, with ``memory_bytes``: a server's memory with its part of shared pages."""
+    """Return `living_servers` with ``memory_bytes``: memory with a part of shared pages."""
     found = living_servers(directory).values()
     return [{**status, "memory_bytes": procfs.proportional_memory(status["pid"])} for status in found]
 
