@@ -223,7 +223,10 @@ def features() -> Mapping[str, Feature]:
 
     Those of tflaunch come first, in the order of the alphabet. A feature that needs a missing one is missing, too.
     """
-    found: dict[str, Feature] = {**features_of_agents.find_features(_FEATURES), **_features_of_others()}
+    found: dict[str, Feature] = {
+        **features_of_agents.find_features(_FEATURES, feature_faults.leave_out),
+        **_features_of_others(),
+    }
     while gone := [name for name, feature in found.items() if not found.keys() >= {*feature.needs}]:
         for name in gone:
             del found[name]

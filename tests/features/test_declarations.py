@@ -125,7 +125,7 @@ def test_needs_have_no_circles_and_uses_are_no_needs() -> None:
 def test_a_feature_without_what_it_needs_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """With all that need it."""
     left = {name: feature for name, feature in features().items() if name != "render"}
-    monkeypatch.setattr("tflaunch_worker.feature.find_features", lambda _: dict(left))
+    monkeypatch.setattr("tflaunch_worker.feature.find_features", lambda *_: dict(left))
     assert set(left) - set(features.__wrapped__()) == {"slurm"}
 
 

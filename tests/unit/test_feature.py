@@ -22,7 +22,7 @@ from tflaunch.runtime import launch, submitting
 from tflaunch.runtime.submitting import SpecOrder
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport import connect
-from tflaunch_worker.feature import RAISE_FAULTS
+from tflaunch_worker.feature import RAISE_FAULTS, find_features
 
 pytestmark = pytest.mark.unit
 
@@ -85,6 +85,18 @@ def test_a_feature_that_cannot_be_imported_is_left_out(tmp_path: Path, monkeypat
         "tflaunch: warning: the feature greetings has failed and is left out: "
         "ModuleNotFoundError: No module named 'nothing_like_this' (greetings.py, line 1)\n"
     )
+
+
+def test_a_folder_whose_declaration_is_broken_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name and its error are reported; the others are there."""
+    package = tmp_path / "folders_of_a_test"
+    for name, text in {"": "", "bad": "import nothing_like_this", "empty": "", "good": "FEATURE = 7"}.items():
+        (package / name).mkdir()
+        (package / name / "__init__.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    broken: dict[str, str] = {}
+    left = find_features(package.name, lambda name, error: broken.update({name: type(error).__name__}))
+    assert (left, broken) == ({"good": 7}, {"bad": "ModuleNotFoundError", "empty": "AttributeError"})
 
 
 MISSING = "needs a part of tflaunch that is missing from this installation; remove it, or install all of tflaunch"

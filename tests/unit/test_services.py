@@ -148,11 +148,11 @@ class Failing(Service):
         raise IndexError("no such task")
 
 
-@pytest.mark.parametrize("at", ["call", "moment", "start", "callback"])
+@pytest.mark.parametrize("at", ["call", "checks", "moment", "start", "callback"])
 def test_a_service_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     """Its calls are refused from then on, that which waits, too; a task is executed; others serve on."""
     monkeypatch.delenv(RAISE_FAULTS)
-    failing = Feature(f"{__name__}:Failing", calls=("fail",), moments=("begin_task", "start_task"))
+    failing = Feature(f"{__name__}:Failing", calls=("fail", "forgotten"), moments=("begin_task", "start_task"))
     monkeypatch.setattr("tflaunch_worker.agent.services.features", lambda: {"failing": failing, **FEATURES})
     answers, executed, command = Answers(), list[bool](), spawn.Command(["python"], {}, "/", ("json",))
     services = Services(agent_parts(), answers.calls)
@@ -161,6 +161,9 @@ def test_a_service_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, at: s
     match at:
         case "call":
             answers.begin(services.serve, kind="fail")
+        case "checks":  # it declares a call whose fields it does not
+            with pytest.raises(ValueError, match="the feature failing has failed here: KeyError: 'forgotten'"):
+                services.checks("forgotten")
         case "moment":
             services.begin_task(cast("Any", None), command)
         case "start":
@@ -172,11 +175,15 @@ def test_a_service_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, at: s
             assert services.excuse(caught.value)
     assert executed == [True] * (at == "start")
     told = [message for message, _ in answers.heard]
-    assert {message["call"]: message["refused"] for message in told if "refused" in message}[waiting].startswith(
-        "IndexError: no such task (test_services.py, line "
+    why = (
+        "KeyError: 'forgotten' (services.py, line "
+        if at == "checks"
+        else "IndexError: no such task (test_services.py, "
     )
+    refused = {message["call"]: message["refused"] for message in told if "refused" in message}
+    assert refused[waiting].startswith(why)
     assert [message["feature"] for message in told if message["kind"] == "told"] == ["failing"]
-    with pytest.raises(ValueError, match="the feature failing has failed here: IndexError: no such task"):
+    with pytest.raises(ValueError, match=f"the feature failing has failed here: {why[:10]}"):
         services.checks("fail")
     assert answers.ask(services.serve, kind="count", by=2)[0] == {"counted": 2}
 

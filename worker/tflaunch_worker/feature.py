@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from tflaunch_worker.printable import printable
 
@@ -67,8 +67,18 @@ def _import(module: str) -> Any:
 
 @lru_cache(maxsize=None)
 def features() -> Mapping[str, Feature]:
-    """Return the features of agents by their names."""
-    return find_features(FEATURES)
+    """Return the features of agents by their names, but those whose declaration is broken."""
+    return find_features(FEATURES, _note_broken)
+
+
+broken: dict[str, str] = {}
+"""The features that `features` has left out, with the reason."""
+
+
+def _note_broken(name: str, error: Exception) -> None:
+    if os.environ.get(RAISE_FAULTS):
+        raise error
+    broken[name] = describe_error(error)
 
 
 def start_guard(recipe: str, python: Sequence[str], directory: str, title: str, link: socket.socket) -> int | None:
@@ -119,9 +129,20 @@ def describe_error(error: BaseException) -> str:
     return printable("{}: {}".format(type(error).__name__, error), _LONGEST_REASON) + place
 
 
-def find_features(package: str) -> dict[str, Any]:
-    """Return the ``FEATURE`` of each package inside a package, in the order of their names."""
-    return {name: load(f"{package}.{name}:FEATURE") for name in sorted(_packages_in(package))}
+def find_features(package: str, leave_out: Callable[[str, Exception], None]) -> dict[str, Any]:
+    """Return the ``FEATURE`` of each package inside a package, in the order of their names.
+
+    Args:
+        package: the package of features.
+        leave_out: takes the name and the error of one that cannot be imported.
+    """
+    found = {}
+    for name in sorted(_packages_in(package)):
+        try:
+            found[name] = load(f"{package}.{name}:FEATURE")
+        except Exception as error:
+            leave_out(name, error)
+    return found
 
 
 def _packages_in(package: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Iterator, Mapping, NamedTuple
 
 from tflaunch_worker.agent import orders
-from tflaunch_worker.feature import FEATURES, RAISE_FAULTS, describe_error, features, load, name_of_raiser
+from tflaunch_worker.feature import FEATURES, RAISE_FAULTS, broken, describe_error, features, load, name_of_raiser
 
 if TYPE_CHECKING:
     from tflaunch_worker import spawn
@@ -117,7 +117,7 @@ class Services:
         self._made: dict[str, Service] = {}
         self._features = dict(features())
         self._serving = {kind: name for name, feature in self._features.items() for kind in feature.calls}
-        self._left_out: dict[str, str] = {}
+        self._left_out = dict(broken)
         self._watching: list[Call] = []
         self._starts: list[_Start] = []
 
@@ -185,9 +185,10 @@ class Services:
         if name is None:
             raise ValueError("it is unknown here")
         service = self._find(name)
-        if service is None:
-            raise ValueError(f"the feature {name} has failed here: {self._left_out[name]}")
-        return {**service.CALLS[kind], **orders.CALL}
+        if service is not None:
+            with self._isolated(name):
+                return {**service.CALLS[kind], **orders.CALL}
+        raise ValueError(f"the feature {name} has failed here: {self._left_out[name]}")
 
     def serve(self, call: Call, message: dict[str, Any]) -> None:
         """Let the feature serve a call to which its kind belongs.
