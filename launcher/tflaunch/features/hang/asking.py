@@ -12,7 +12,7 @@ from tflaunch_worker import fields
 
 
 def request_stacks(directory: Path) -> tuple[Status, list[Evidence], list[str]]:
-    """Return the status of a run, where its tasks are, and the hosts that did not answer.
+    """Return a run's status, its tasks' evidence, and the hosts that did not answer.
 
     Raises:
         TflaunchError: the supervisor does not answer within 10 s, what it sends cannot be read, or there is none.

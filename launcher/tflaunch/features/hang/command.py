@@ -1,4 +1,4 @@
-"""`stacks`: show where the tasks of a live run are, and which one the others wait for."""
+"""`stacks`: show where a live run's tasks are, and which task the others wait for."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _described(group: Group, names: list[str], evidence: Mapping[str, Evidence])
 
 
 def _stacks(evidence: Evidence) -> Iterator[str]:
-    """Yield the lines about every process and thread of a task, each stack with the innermost frame first."""
+    """Yield lines on a task's processes and threads, innermost frames first."""
     for process in evidence.processes:
         unread = f": {process.unread}" if process.unread else ""
         yield f"    process {process.pid} ({process.name}, state {process.state}, {process.cpu:.1f} CPUs){unread}"

@@ -1,4 +1,4 @@
-"""Where the processes of tasks are and what they wait for, as their agents found it."""
+"""The evidence of agents: where processes of tasks are and what they wait for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Place(NamedTuple):
 
 
 class Frame(Place):
-    """A place in a stack, written without the names of its fields: there are thousands."""
+    """A frame of a stack, written without names of fields: there are thousands."""
 
     __slots__ = ()
 

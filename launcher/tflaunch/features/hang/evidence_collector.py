@@ -16,7 +16,7 @@ _PATIENCE = 5.0  # seconds for an agent's answer, which needs two
 
 
 def gather_evidence(session: Session, take: Callable[[Evidence], None], ended: Callable[[bool], None]) -> None:
-    """Call ``take`` with the evidence of each task, then ``ended`` with whether that was all: the link may be lost."""
+    """Pass each task's evidence to ``take``, then to ``ended`` whether that was all."""
 
     def told(message: dict[str, Any], body: bytes) -> None:
         evidence = read_record(Evidence, message)
@@ -72,7 +72,7 @@ class EvidenceCollector:
 
 
 class _Round(NamedTuple):
-    """One question to all agents: what they have answered, who has not yet, who will not, and who waits for it."""
+    """One question to all agents: evidence, hosts awaited and silent, and callers."""
 
     evidence: dict[str, Evidence]
     awaited: set[str]

@@ -1,4 +1,4 @@
-"""Find out from the stacks of all tasks which one the others wait for. Explains, never decides.
+"""Find out from stacks which task the others wait for. Explains, never decides.
 
 Pure: evidence and the run's status in, a verdict out. In synchronous training all tasks stop when one does, so the
 innermost line of the user's code tells them apart: the task that waits for something of its own is the culprit, and
@@ -89,7 +89,7 @@ _Positions = Sequence[Position]
 
 
 def _find_culprit(tasks: _Tasks, positions: _Positions, evidence: _Known, exceeded: str) -> _Found:
-    """Return a sentence and the culprits, None if the run goes on or nothing can be said."""
+    """Return a sentence and the culprits; None if the run goes on or no cause shows."""
     is_overdue = exceeded == "start"
     waiting = [at for at in positions if at.kind in _WAITING and at.is_stuck]
     guilty = [at for at in positions if at.kind in _OWN_FAULT and at.is_stuck]
@@ -121,7 +121,7 @@ def _find_culprit(tasks: _Tasks, positions: _Positions, evidence: _Known, exceed
 def _stopped_sidecar(
     positions: _Positions, sidecars: Collection[str], trainers: Collection[str], evidence: _Known
 ) -> _Found:
-    """Blame a stopped process beside the cluster, such as a data service, if all that train wait in TensorFlow."""
+    """Blame a stopped sidecar, say a data service, if trainers all wait in TensorFlow."""
     stopped = [at for at in positions if at.task in sidecars and at.kind in (Kind.STOPPED, Kind.DEBUGGED)]
     training = [at for at in positions if at.task in trainers and at.kind is not Kind.ENDED]
     waiting = [at for at in training if at.kind in _WAITING and at.is_stuck]
@@ -132,7 +132,7 @@ def _stopped_sidecar(
 
 
 def _without_server(tasks: _Tasks, positions: _Positions) -> _Found:
-    """Blame workers and parameter servers that run the chief's program: a server never waits for a cluster."""
+    """Blame workers and ps with the chief's program: servers never wait for a cluster."""
     forming = [at for at in positions if at.kind is Kind.FORMS]
     missing = [at for at in forming if tasks[at.task].role != "chief" and tasks[at.task].listening is False]
     if not missing or all(task.role != "ps" for task in tasks.values()):
@@ -143,7 +143,7 @@ def _without_server(tasks: _Tasks, positions: _Positions) -> _Found:
 
 
 def _alone(sleeping: _Positions, waiting: _Positions, evidence: _Known) -> _Found:
-    """Blame the only task in a call of TensorFlow if several others sleep at one line: they may wait for it there."""
+    """Blame a lone task in TensorFlow if others sleep at one line, maybe awaiting it."""
     is_alone = len(waiting) == 1 < len(sleeping) and waiting[0].kind is Kind.TENSORFLOW
     if not is_alone or len(grouped(sleeping)) > 1 or sleeping[0].does not in IDLE:
         return None
@@ -157,7 +157,7 @@ def _working(positions: _Positions) -> list[Position]:
 def _not_listening(
     tasks: _Tasks, missing: _Positions, waiting: _Positions, evidence: _Known, overdue: Collection[str]
 ) -> _Found:
-    """Blame the tasks that do not listen on their ports, unless they are still starting."""
+    """Blame tasks that do not listen on their ports, unless they are still starting."""
     late = [at for at in missing if at.is_stuck or at.task in overdue or _step(evidence.get(at.task))]
     if not late:
         return None
@@ -174,10 +174,10 @@ def _not_listening(
 def _stuck(
     tasks: _Tasks, guilty: _Positions, waiting: _Positions, positions: _Positions, evidence: _Known, exceeded: str
 ) -> _Found:
-    """Blame those that wait in their own code, or for what a person must do; while others work, only after a while.
+    """Blame tasks that wait for a person's action, or in their own code.
 
-    Tasks for which no other one waits may just have nothing to do, above all in a job without a cluster, unless they
-    have been silent for longer than the user allows.
+    If others work, it blames the latter only after a while. Tasks for which no other one waits may just have nothing to
+    do, above all in a job without a cluster, unless they have been silent for longer than the user allows.
     """
     polls = [at for at in _working(positions) if at.does in IDLE and guilty[0].kind is Kind.FILE]  # a coordinator
     others = [at for at in waiting if at.kind is not Kind.SERVES] or polls
@@ -200,7 +200,7 @@ def _stuck(
 
 
 def _apart(waiting: _Positions, evidence: _Known) -> _Found:
-    """Tell tasks apart that all wait in TensorFlow: by connections, steps, and lines of code."""
+    """Tell tasks apart that wait in TensorFlow: by connections, steps, lines of code."""
     for at in waiting:
         for socket in _sockets(evidence.get(at.task)):
             if socket.is_stuck or socket.state == "connecting":
@@ -222,7 +222,7 @@ def _apart(waiting: _Positions, evidence: _Known) -> _Found:
 
 
 def _called_alone(alone: Position, others: _Positions) -> str:
-    """Explain a call that only some tasks have reached, if it is one of a cluster's operations."""
+    """Explain a TensorFlow call that only some tasks have reached; "" for any other."""
     is_elsewhere = alone.kind is Kind.TENSORFLOW and all(at.kind is Kind.TENSORFLOW for at in others)
     if not is_elsewhere or any(at.place == alone.place for at in others):
         return ""
@@ -238,14 +238,14 @@ def _sockets(evidence: Evidence | None) -> list[Socket]:
 
 
 def _silence(positions: _Positions, evidence: _Known) -> float:
-    """Return the shortest time in seconds since one of these tasks showed a sign of life."""
+    """Return the seconds since the latest sign of life of any of these tasks."""
     known = [evidence[at.task] for at in positions if at.task in evidence]
     signs = [sign for each in known for sign in (each.silence, each.progress and each.progress.age) if sign is not None]
     return min(signs, default=0.0)
 
 
 def _last_sign(guilty: _Positions, trainers: _Tasks, evidence: _Known) -> float:
-    """Return for how many seconds there was no sign that the training goes on; infinite if none can be expected.
+    """Return seconds since the last sign of progress; infinite if none is expected.
 
     That is output or a step of a culprit or, unless workers of parameter servers go on alone, a step of any task.
     """
@@ -333,7 +333,7 @@ def explain_late_start(job: Job, status: Status, evidence: Mapping[str, Evidence
 
 
 def _trains(at: Position, evidence: Mapping[str, Evidence]) -> bool:
-    """Whether a task is in TensorFlow or has made a step, and so may train without its cluster."""
+    """Return whether a task may train without its cluster: by its stack or a step."""
     found = evidence[at.task]
     has_stepped = found.progress is not None and found.progress.step is not None
     return has_stepped or any(is_in_tensorflow(process) for process in found.processes)

@@ -64,7 +64,7 @@ _MAY_WORK = (Kind.OWN, Kind.EXITS, Kind.TENSORFLOW, Kind.UNKNOWN, Kind.INPUT)
 
 
 class Position(NamedTuple):
-    """Where a task is. ``place`` is the innermost line of its own code; ``does`` continues "worker:1 ..."."""
+    """A task's position: ``place`` is its own innermost line, ``does`` a predicate."""
 
     task: str
     kind: Kind
@@ -131,12 +131,12 @@ def _wants_cpu(processes: Sequence[Process]) -> bool:
 
 
 def is_in_tensorflow(process: Process) -> bool:
-    """Whether the main thread of a process is in a call of TensorFlow or Keras, or serves."""
+    """Return whether a process's main thread is in TensorFlow or Keras, or serves."""
     return any(_is_tensorflow(frame) for thread in process.threads[:1] for frame in thread.frames)
 
 
 def _held_by_file(process: Process) -> Thread | None:
-    """Return the thread of TensorFlow that waits for a file in the kernel: the main one, or one without Python."""
+    """Return the thread, main or without Python, that waits for a file in the kernel."""
     for thread in process.threads:
         is_tensorflow = thread is process.threads[0] or not thread.frames
         is_held = thread.state == "D" or thread.target.startswith("/") or any(at in thread.wchan for at in _ON_FILE)
@@ -146,12 +146,12 @@ def _held_by_file(process: Process) -> Thread | None:
 
 
 def _program(processes: Sequence[Process]) -> Process:
-    """Return the process that runs the user's program: the first with Python stacks, else the first."""
+    """Return the user's program: the first process with Python stacks, else the first."""
     return next((process for process in processes if any(thread.frames for thread in process.threads)), processes[0])
 
 
 def _stopped_children(kind: Kind, program: Process, processes: Sequence[Process]) -> str:
-    """Return a clause about other processes of a task that are stopped, for which its program may wait."""
+    """Return a clause on another, stopped process for which a task's program may wait."""
     stopped = [process for process in processes if process is not program and process.state in ("T", "t")]
     if not stopped or kind is not Kind.OWN:
         return ""
@@ -159,7 +159,7 @@ def _stopped_children(kind: Kind, program: Process, processes: Sequence[Process]
 
 
 def _telling(process: Process) -> Thread:
-    """Return the thread that explains what a process does: its main thread, or one that makes its input.
+    """Return the thread that explains a process: the main one or one that makes input.
 
     The input is made by a thread of its own; it explains a stop if it has stopped as well.
     """
@@ -171,7 +171,7 @@ def _telling(process: Process) -> Thread:
 
 
 def _left_threads(process: Process) -> list[Thread]:
-    """Return the threads for which a program waits that has ended but for them, those in the user's code first."""
+    """Return threads that keep an ended program alive, those in the user's code first."""
     main = process.threads[0].frames if process.threads else ()
     if not main or main[-1].function != "_shutdown":
         return []
@@ -285,7 +285,7 @@ def _thing(target: str) -> str:
 
 
 def _is_in_time(evidence: Evidence) -> bool:
-    """Whether the last step is so recent that, at the usual speed, the next one is not late."""
+    """Return whether the next step, by the usual speed, is not late yet."""
     progress = evidence.progress
     if progress is None or progress.age is None or not progress.steps_per_second:
         return False

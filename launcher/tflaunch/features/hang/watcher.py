@@ -1,4 +1,4 @@
-"""Find out where tasks are: on request, and for tasks that are stopped because they hang."""
+"""Find out where tasks are: on request, and if they hang or do not listen in time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class HangWatcher(Watcher):
         return self._collector
 
     def watch(self, job: Job, now: float) -> None:
-        """Of tasks that are stopped because they hang, or do not listen in time, find out why."""
+        """Explain hangs for which tasks are stopped, and tasks that do not listen in time."""
         is_late = job.formation.was_warned and not self._job.formation.was_warned
         has_stopped = job.phase is Phase.STOPPING and self._job.phase is not Phase.STOPPING
         self._job = job
@@ -60,7 +60,7 @@ class HangWatcher(Watcher):
             self._supervision.mailbox.put(StartExplained(self._job.attempt, printable(sentence)))
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> None:
-        """Tell where tasks are: a message per task, which can be long, and the run's status at the end."""
+        """Send each task's evidence as a message (maybe long), then the run's status."""
 
         def tell(found: Findings) -> None:
             for evidence in found.evidence.values():
