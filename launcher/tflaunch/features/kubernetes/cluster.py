@@ -1,4 +1,4 @@
-"""The part of a plan that says in which cluster pods are made, and from what. Pure."""
+"""The part of a plan on its cluster and the objects that make its pods. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POD_CONTAINER = "tensorflow"
 
 
 class KubernetesPlan(NamedTuple):
-    """A cluster whose pods are the hosts of a plan, and the objects from which it makes them.
+    """A plan's cluster, whose pods are its hosts, and the objects that make them.
 
     ``name`` is that of the Service that owns the others; ``objects`` is their JSON, "" if they exist; ``pending``: the
     limit for a pod to run, in seconds. ``context``, ``namespace`` and ``config`` (KUBECONFIG) are for kubectl, None for

@@ -1,4 +1,4 @@
-"""Ask a cluster what can be known before pods exist: namespace, permissions, quotas, limits, and sizes of nodes."""
+"""Check a cluster before pods exist: namespace, rights, quotas, limits, nodes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def groups(cluster: KubernetesPlan) -> list[Group]:
 def resource_problems(
     spec: Spec, all_pods: Sequence[Group], rules: Iterable[Mapping[str, Any]], nodes: Sequence[Mapping[str, Any]]
 ) -> Iterator[Problem]:
-    """Find what pods cannot get: quotas and limits of a namespace, as the API returns them, and its nodes."""
+    """Find resources that pods cannot get, by quotas, limits and nodes from the API."""
     known = list(rules)
     ranges = [rule for each in known if each["kind"] == "LimitRange" for rule in each["spec"]["limits"]]
     ranges = [rule for rule in ranges if rule.get("type") == "Container"]
@@ -140,7 +140,7 @@ def _range_problems(spec: Spec, group: Group, ranges: Sequence[Mapping[str, Any]
 
 
 def _node_problems(spec: Spec, group: Group, nodes: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
-    """Find pods for which no node is large enough; a cluster may make a larger one, so these are warnings."""
+    """Find pods that fit no node: warnings, as a cluster may add a larger one."""
     if not nodes:
         return
     selected = [node for node in nodes if group.selector.items() <= (node["metadata"].get("labels") or {}).items()]
@@ -158,7 +158,7 @@ def _node_problems(spec: Spec, group: Group, nodes: Sequence[Mapping[str, Any]])
 
 
 def _namespace(cluster: KubernetesPlan) -> Problem | None:
-    """Return the problem of a namespace that does not exist; None if it does, or the user may not know."""
+    """Return the problem of a missing namespace; None if it exists or cannot be read."""
     if cluster.namespace is None:
         return None
     try:

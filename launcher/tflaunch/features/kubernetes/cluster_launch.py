@@ -37,7 +37,7 @@ _NO_TFLAUNCH = "executable file not found"
 
 
 def start_in_cluster(launching: Launching) -> int:
-    """Start a run with its supervisor in the cluster; return 0 once its tasks run, or else its exit code.
+    """Start a run supervised in its cluster; return 0 once tasks run, else exit code.
 
     Raises:
         TflaunchError: the run cannot begin; nothing of it is left in the cluster.
@@ -142,7 +142,7 @@ def _create_owned(cluster: KubernetesPlan, run: str, parts: Sequence[bytes], own
 
 
 def _wait_until_running(path: Path, cluster: KubernetesPlan, is_quiet: bool) -> int:
-    """Show the run's messages until its tasks run; return 0 then, or its exit code if it ends first."""
+    """Show messages until the run's tasks run; return 0, or its exit code if it ended."""
     begun = time.monotonic()
     told = ""
     command = ["launcher", "await-start", path.name, *(["--quiet"] if is_quiet else [])]

@@ -1,4 +1,4 @@
-"""Create the objects of a run in a Kubernetes cluster, and delete them when the run has ended."""
+"""Create the Kubernetes objects of a run, and delete them after its end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PodHosts(HostMaker):
         return pods.placed(spec)
 
     def plan_hosts(self, spec: Spec, plan: Plan) -> Plan:
-        """Return the plan with the objects from which Kubernetes makes the pods of its processes."""
+        """Return the plan with the objects for the pods of its processes."""
         return pods.with_cluster(spec, plan)
 
     def require_permissions(self, plan: Plan) -> None:
@@ -52,7 +52,7 @@ class PodHosts(HostMaker):
             raise TflaunchError(f"{message}; ask its administrator for a Role with it", EXIT_PREFLIGHT)
 
     def create_hosts(self, plan: Plan, run: str) -> Plan:
-        """Create these objects, unless another process does; return the plan with its cluster and pods.
+        """Create the objects, unless another process does; return the completed plan.
 
         Raises:
             TflaunchError: Kubernetes cannot be reached, or refuses them.
@@ -82,7 +82,7 @@ class PodHosts(HostMaker):
 
 
 def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -> Plan:
-    """Create the objects of a plan that `pods.for_run` has returned, and return it with its cluster pinned.
+    """Create a plan's objects after `pods.for_run`; return it with its cluster pinned.
 
     They are deleted with the object to which ``owner`` refers, if one is given.
 
@@ -119,7 +119,7 @@ def _completed(thing: dict[str, Any]) -> dict[str, Any]:
 
 
 def delete_objects(cluster: KubernetesPlan, run: str, kinds: str = "statefulsets,services,pods") -> None:
-    """Ask Kubernetes to delete the objects of a run, which takes it a while after their tasks have ended.
+    """Ask Kubernetes to delete a run's objects, which takes a while after tasks end.
 
     Raises:
         KubectlError: Kubernetes did not take the request in time.

@@ -1,4 +1,4 @@
-"""Runs whose supervisor and files are in a Kubernetes cluster: their state and files, and commands that run there."""
+"""Runs with supervisor and files in a cluster: their state, files, and commands."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write_note(directory: Path, cluster: KubernetesPlan) -> None:
 
 
 def read_note(directory: Path) -> KubernetesPlan | None:
-    """Return the cluster in which a run has its supervisor and files; None if they are here."""
+    """Return the cluster with a run's supervisor and files; None if they are here."""
     try:
         return KubernetesPlan(**wire.parse((directory / NOTE_NAME).read_bytes()))
     except (OSError, TypeError, ValueError):
@@ -127,7 +127,7 @@ def _state(items: Sequence[Mapping[str, Any]]) -> LauncherState:
 
 
 def _failure(pod: Mapping[str, Any]) -> str:
-    """Return how the container of a pod has failed, with its last words; "" if it did not fail."""
+    """Return how a pod's container failed, with its last message; "" if it did not."""
     for container in pod.get("status", {}).get("containerStatuses") or []:
         end = container.get("state", {}).get("terminated") or {}
         if end.get("exitCode"):
@@ -137,7 +137,7 @@ def _failure(pod: Mapping[str, Any]) -> str:
 
 
 class Executed(NamedTuple):
-    """A command that ran, or did not, in a pod: its exit code, and what kubectl said if it did not run to its end."""
+    """A command's exit code in a pod; kubectl's error if it did not run to its end."""
 
     exit_code: int
     failure: str
@@ -146,7 +146,7 @@ class Executed(NamedTuple):
 def execute(
     cluster: KubernetesPlan, pod: str, command: Sequence[str], is_quiet: bool = False, takes_input: bool = False
 ) -> Executed:
-    """Run a command of tflaunch in a pod, connected to this terminal; with ``is_quiet``, its errors are not shown.
+    """Run a tflaunch command in a pod on this terminal; ``is_quiet`` hides its errors.
 
     ``takes_input``: it gets the input of this process even if that is not a terminal.
     """
@@ -182,7 +182,7 @@ def execute(
 
 
 def bring_home(directory: Path, cluster: KubernetesPlan, state: LauncherState, say: Callable[[str], None]) -> None:
-    """Copy the files of a run that has ended to its directory here, and delete what it has in the cluster.
+    """Copy an ended run's files to its directory here, and delete it in the cluster.
 
     Raises:
         TflaunchError: the run did not begin, or its files are not there; the exit code is that of the run.
@@ -230,7 +230,7 @@ def delete(directory: Path, cluster: KubernetesPlan, say: Callable[[str], None])
 
 
 def _fetch(directory: Path, cluster: KubernetesPlan, pod: str) -> str:
-    """Copy the files of a run from the pod that keeps them; return why that failed, or ""."""
+    """Copy a run's files from the pod that keeps them; return the error, or ""."""
     command = [*kubectl.exec_command(cluster, pod), "tflaunch", "launcher", "send", directory.name]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -260,7 +260,7 @@ def _move_home(directory: Path, cluster: KubernetesPlan) -> None:
 
 
 def find_runs(settings: Sequence[str]) -> list[Path]:
-    """Return the directories of this user's runs in a namespace; those that were not here have a note only.
+    """Return this user's run directories for a namespace; new ones have only a note.
 
     Raises:
         TflaunchError: Kubernetes does not tell them.

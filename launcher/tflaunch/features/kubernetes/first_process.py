@@ -1,4 +1,4 @@
-"""The first process of a pod: keeps it running until Kubernetes ends it, and lets the tasks save before that.
+"""The first process of a pod: runs until Kubernetes ends the pod; lets tasks save.
 
 Kubernetes sends TERM, or the STOPSIGNAL of the image, to this process alone. Its children are the guards of agents,
 which have no other parent; they stop their tasks with the grace of the run. When this process exits, the kernel kills
@@ -20,7 +20,7 @@ _SIGNALS = signal.valid_signals() - _OTHERS
 
 
 def main() -> None:
-    """Reap children until a signal says that the pod ends; then end them, and return when none is left."""
+    """Reap children until a signal ends the pod; end them; return when none is left."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     is_ending = False
     while not is_ending or _reap():

@@ -38,7 +38,7 @@ class KubectlError(Exception):
 
 
 def insist(ask: Callable[[], _Answer], patience: float) -> _Answer:
-    """Call ``ask`` again while Kubernetes does not answer, for ``patience`` seconds; return its result.
+    """Call ``ask`` until it succeeds, for ``patience`` seconds; return its result.
 
     Raises:
         KubectlError: it did not answer in time.
@@ -54,12 +54,12 @@ def insist(ask: Callable[[], _Answer], patience: float) -> _Answer:
 
 
 def exec_command(cluster: KubernetesPlan, pod: str) -> list[str]:
-    """Return the argv prefix that runs a command in a pod, connected to its input and output."""
+    """Return the argv prefix of a command in a pod, connected to stdin and stdout."""
     return cluster.command("exec", "--stdin", pod, f"--container={POD_CONTAINER}", "--")
 
 
 def run_kubectl(cluster: KubernetesPlan, *arguments: str, given: str = "", patience: float = _PATIENCE) -> str:
-    """Return the output of a kubectl command; ``patience`` is its time limit, in seconds.
+    """Return the output of a kubectl command; ``patience`` is its limit in seconds.
 
     Raises:
         KubectlError: it cannot be run, or fails.
@@ -95,12 +95,12 @@ def _run(
 def run_for_json(
     cluster: KubernetesPlan, *arguments: str, given: str = "", patience: float = _PATIENCE
 ) -> dict[str, Any]:
-    """Return the object that a kubectl command prints as JSON; arguments and errors are those of `run_kubectl`."""
+    """Return a kubectl command's JSON; arguments and errors as in `run_kubectl`."""
     return parse_answer(arguments[0], run_kubectl(cluster, *arguments, "--output=json", given=given, patience=patience))
 
 
 def follow(cluster: KubernetesPlan, *arguments: str) -> subprocess.Popen[str] | None:
-    """Start a kubectl command whose output is read as it comes; None if it cannot be run."""
+    """Start a kubectl command, with its output in a pipe; None if it cannot be run."""
     try:
         return subprocess.Popen(
             cluster.command(*arguments),
@@ -132,7 +132,7 @@ def parse_answer(command: str, printed: str) -> dict[str, Any]:
 
 @contextmanager
 def readable_answer() -> Iterator[None]:
-    """Turn the errors of code that reads an answer of an unexpected form into a `KubectlError`."""
+    """Turn errors of reading an answer of an unexpected form into a `KubectlError`."""
     try:
         yield
     except (AttributeError, LookupError, TypeError) as error:
@@ -140,7 +140,7 @@ def readable_answer() -> Iterator[None]:
 
 
 def missing_permissions(cluster: KubernetesPlan) -> list[str]:
-    """Return the rights that a run needs and the user lacks, such as ``create pods/exec``.
+    """Return rights that a run needs and the user lacks, such as ``create pods/exec``.
 
     Raises:
         KubectlError: kubectl cannot be run, or Kubernetes does not answer.
@@ -161,7 +161,7 @@ def missing_permissions(cluster: KubernetesPlan) -> list[str]:
 
 
 def pinned(cluster: KubernetesPlan) -> KubernetesPlan:
-    """Return the cluster with the context and namespace that kubectl would choose now, so that they stay the same.
+    """Return the cluster pinned to the context and namespace that kubectl chooses now.
 
     Raises:
         KubectlError: kubectl has no configuration, or not this context.

@@ -1,4 +1,4 @@
-"""The objects of a supervisor that runs in the cluster: a Job, its permissions, and what it starts with. Pure.
+"""The objects of a supervisor in the cluster: Job, permissions, and order. Pure.
 
 The Job owns the others, so that its deletion deletes everything of the run.
 """
@@ -45,7 +45,7 @@ _VERBS_OF_LISTS = ["list", "watch"]  # these cannot be restricted to names
 
 
 def launcher_name(cluster: KubernetesPlan) -> str:
-    """Return the name of the Job of a supervisor, and of its account, Role and RoleBinding."""
+    """Return the name of a supervisor's Job, account, Role, and RoleBinding."""
     return f"{cluster.name}-launcher"
 
 
@@ -60,7 +60,7 @@ def split_order(order: bytes) -> list[bytes]:
 
 
 def job(cluster: KubernetesPlan, run: str, parts: int, user: str) -> dict[str, Any]:
-    """Return the Job of the supervisor, which starts no pod until its parallelism is raised to 1.
+    """Return the supervisor's Job, which starts no pod until its parallelism is 1.
 
     ``parts`` is the number of parts of its order; ``user`` starts the run, and other machines find it by this name.
     """
@@ -119,7 +119,7 @@ def job(cluster: KubernetesPlan, run: str, parts: int, user: str) -> dict[str, A
 def owned(
     cluster: KubernetesPlan, run: str, parts: Sequence[bytes], owner: Mapping[str, str], pods: Iterable[str]
 ) -> list[dict[str, Any]]:
-    """Return the objects that the Job owns, but those of the tasks, whose names are ``pods``."""
+    """Return the objects that the Job owns, without those of the tasks in ``pods``."""
     own, rbac = launcher_name(cluster), "rbac.authorization.k8s.io"
 
     def made(kind: str, name: str = own, api: str = "v1", **fields: Any) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _part_name(cluster: KubernetesPlan, number: int) -> str:
 
 
 def _rules(cluster: KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
-    """Return the rights of the supervisor: to this run's objects only, but to list all."""
+    """Return the supervisor's rights: on this run's objects only, and to list all."""
     groups = sorted({pod.rpartition("-")[0] for pod in pods})
     own = launcher_name(cluster)
     return [

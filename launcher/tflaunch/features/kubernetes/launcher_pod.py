@@ -1,4 +1,4 @@
-"""`launcher`: supervise a run from a pod, as its first process, which starts the supervisor.
+"""`launcher`: supervise a run from a pod; its first process starts the supervisor.
 
 The pod may be deleted at any time, and Kubernetes makes another. If the run directory is on a volume, that must not end
 the run: on TERM the first process kills the supervisor; its tasks live on for their lease, and the next pod resumes the
@@ -52,7 +52,7 @@ class _PodEndsError(BaseException):
 
 
 class _Order(NamedTuple):
-    """What is to be run: the plan, the values of its secrets, and an archive of spec and code."""
+    """A run to start: its plan, secret values, and an archive of spec and code."""
 
     plan: Plan
     secrets: dict[str, str]
@@ -114,7 +114,7 @@ class _Launcher:
         self._supervisor = 0
 
     def serve(self) -> int:
-        """Supervise the run until it has ended, keep its directory for a while, and return its exit code."""
+        """Supervise the run to its end, keep its directory a while, return its exit code."""
         if shutil.which("kubectl") is None:
             say("the launcher's image has no kubectl; name an image that has it as kubernetes.launcher_image")
             return EXIT_PREFLIGHT
@@ -139,13 +139,13 @@ class _Launcher:
         return code
 
     def leave(self) -> None:
-        """Kill the supervisor: a resumed run keeps its tasks, and those of any other end with their lease."""
+        """Kill the supervisor: tasks of a resumed run go on; others end with their lease."""
         if self._supervisor:
             os.kill(self._supervisor, signal.SIGKILL)
             os.waitpid(self._supervisor, 0)  # no limit: the pod lives as long as its supervisor
 
     def _marks(self) -> dict[str, Any]:
-        """Return the annotations of the Job, by which the pods of a launcher know of each other."""
+        """Return the Job's annotations, through which pods of a launcher share state."""
         job = launcher_objects.launcher_name(self._cluster)
 
         def ask() -> dict[str, Any]:
@@ -183,7 +183,7 @@ class _Launcher:
         self._mark(metadata={"annotations": annotations})
 
     def _supervise_to_the_end(self, plan: Plan) -> tuple[int, str]:
-        """Supervise the run until it has ended; return its exit code and, if it did not begin, why."""
+        """Supervise the run; return its exit code, and the error if it did not begin."""
         starts, last_words = 0, ""
         while starts < _MOST_STARTS and (ended := _end_of(self._path)) is None:
             if last_words:
@@ -225,7 +225,7 @@ class _Launcher:
                 return code, words or (f"exit code {code}" if code >= 0 else signal.Signals(-code).name)
 
     def _finish(self, code: int, said: str) -> float:
-        """Delete what the run has in the cluster, record its end in the Job, and return the time."""
+        """Delete the run's objects, record its end in the Job, and return the time."""
         if said:
             say(said)
         try:
@@ -247,7 +247,7 @@ class _Launcher:
         return now
 
     def _keep_directory(self, until: float) -> None:
-        """Keep this pod for the command that copies the run directory, and then deletes the Job."""
+        """Keep this pod for the command that copies the directory and deletes the Job."""
         while (self._path / JOURNAL_NAME).exists() and time.time() < until:
             try:
                 while os.waitpid(-1, os.WNOHANG)[0]:
@@ -258,7 +258,7 @@ class _Launcher:
 
 
 def _be_supervisor(path: Path, plan: Plan, last_words: int) -> NoReturn:
-    """Supervise the run in this process, and end it; what ends it unexpectedly is written to ``last_words``."""
+    """Supervise the run in this process, and exit; an error goes to ``last_words``."""
     code = EXIT_INTERNAL
     try:
         if (path / JOURNAL_NAME).exists():

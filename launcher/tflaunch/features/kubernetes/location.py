@@ -1,4 +1,4 @@
-"""Runs whose supervisor is in a Kubernetes cluster: commands run there, or here once the run has ended."""
+"""Runs supervised in Kubernetes: commands run there, or here after the run's end."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SETTLE = 15.0  # seconds between the end of a run and that of its Job
 
 
 def find_kubernetes_run(directory: Path) -> RunLocation | None:
-    """Return the location of a run whose supervisor is in a cluster; None if it has come home."""
+    """Return the location of a run supervised in a cluster; None if it has come home."""
     cluster = cluster_runs.read_note(directory)
     return None if cluster is None else KubernetesRun(directory, cluster)
 
 
 class KubernetesRun(RunLocation):
-    """A run whose supervisor and files are in a cluster; its directory here has only its spec until it has ended."""
+    """A run supervised in a cluster; until it has ended, only its spec is here."""
 
     has_supervisor_here = False
     has_files_here = False
@@ -55,7 +55,7 @@ class KubernetesRun(RunLocation):
         return self.run_verb(arguments, say, lambda: 0)
 
     def run_verb(self, arguments: Sequence[str], say: Callable[[str], None], run_here: Callable[[], int]) -> int:
-        """Run a command in its pod, or here once the run has ended and its files have been brought home."""
+        """Run a command in its pod, or here once the ended run's files are here."""
         return _Command(self, list(arguments), say, run_here).run()
 
 
@@ -118,7 +118,7 @@ class _Command:
         return self._code if self._verb == "down" or state.exit_code is None else state.exit_code
 
     def _look(self) -> LauncherState | None:
-        """Return the state of the supervisor; None if Kubernetes does not answer, and the command is to wait for it."""
+        """Return the supervisor's state; None if the command is to wait for Kubernetes."""
         try:
             return cluster_runs.look_at(self._cluster, self._directory.name)
         except KubectlError as error:
@@ -129,7 +129,7 @@ class _Command:
             return None
 
     def _note_end(self, done: Executed) -> None:
-        """Note how a command that ends with the run has ended there: with the run, or with the supervisor's pod."""
+        """Note whether a command has ended with the run or with the supervisor's pod."""
         if done.failure or done.exit_code == _KILLED:
             self._code = None
             self._tell("the launcher's pod has ended, or cannot be reached; waiting for the next one")
@@ -149,7 +149,7 @@ class _Command:
         self._told = message
 
     def _withdraw(self, done: str) -> int:
-        """Delete what a run whose supervisor does not run has in the cluster: Kubernetes sends TERM to its tasks."""
+        """Delete the objects of an unsupervised run; its tasks get TERM from Kubernetes."""
         cluster_runs.delete(self._directory, self._cluster, self._say)
         cluster_runs.remove_note(self._directory)
         self._say(done)

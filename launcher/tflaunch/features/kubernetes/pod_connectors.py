@@ -1,4 +1,4 @@
-"""Reach hosts that are pods, through `kubectl exec`, once Kubernetes has made them."""
+"""Reach hosts that are pods, once Kubernetes has made them, by `kubectl exec`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PodConnectors:
     """Creates the connectors for all pods of one run."""
 
     def __init__(self, cluster: KubernetesPlan, run: str, hosts: Sequence[HostPlan], patience: float) -> None:
-        """Prepare what they share; ``patience`` is the timeout for reaching a pod that runs, in seconds."""
+        """Prepare shared state; a running pod must answer within ``patience`` seconds."""
         self._cluster = cluster
         self._watch = PodWatch(cluster, f"{RUN_LABEL}={run}", [host.host for host in hosts])
         self._commands = CommandConnectors(run, patience)
@@ -44,7 +44,7 @@ class PodConnectors:
 
 
 class PodConnector:
-    """Reaches the agent in one pod. The pod that replaces a deleted one has its name, but counts as another."""
+    """Connector to the agent in one pod; a replacement of the same name is another."""
 
     def __init__(self, pod: str, command: CommandConnector, watch: PodWatch, pending: float, patience: float) -> None:
         self._pod = pod
@@ -56,7 +56,7 @@ class PodConnector:
         self._tell: Callable[[str], None] = lambda _: None
 
     def tell_delay(self, tell: Callable[[str], None]) -> None:
-        """Call ``tell``, in the thread that connects, with the reason why a pod does not run yet."""
+        """Have ``tell`` called, in the connecting thread, with why a pod does not run yet."""
         self._tell = tell
 
     def open(self) -> CommandLink:
@@ -111,7 +111,7 @@ class PodConnector:
             return PodState(waits_for="kubernetes", reason=f"its state is unknown: {error}")
 
     def _end(self) -> str:
-        """Return why the container in which the agent ran has ended; "" if it has not, or that is unknown."""
+        """Return why the agent's container has ended; "" if it has not, or if unknown."""
         try:
             state = self._watch.look_at(self._pod)
         except KubectlError:
@@ -125,7 +125,7 @@ class PodConnector:
 
 
 class _Waiting:
-    """Reports what a pod waits for, once it has waited for the same thing for some time."""
+    """Reporter of what a pod waits for, once it has waited for that for some time."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -146,7 +146,7 @@ class PodWatch:
     """Caches the state of a run's pods for a moment."""
 
     def __init__(self, cluster: KubernetesPlan, label: str, pods: Sequence[str]) -> None:
-        """Prepare to ask; ``pods`` are names of pods with a label, such as ``tflaunch/run=NAME``."""
+        """Prepare to watch ``pods``; ``label`` selects them, as ``tflaunch/run=NAME``."""
         self._cluster = cluster
         self._label = label
         self._names = tuple(pods)
@@ -180,7 +180,7 @@ class PodWatch:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Let Kubernetes report the pods that start to run, for all threads that are in this context."""
+        """Have Kubernetes report pods that start to run, to all threads in this context."""
         with self._changed:
             self._waiting += 1
             if self._waiting == 1:
@@ -195,7 +195,7 @@ class PodWatch:
                     self._follower.wait()  # no limit: it gets KILL
 
     def wait_until_runs(self, pod: str, seconds: float) -> PodState | None:
-        """Return the state of a pod once Kubernetes reports that it runs; None if it does not within that time."""
+        """Return a pod's state once Kubernetes reports it running; None after ``seconds``."""
         with self._changed:
             self._changed.wait_for(lambda: pod in self._running, seconds)
             return self._running.pop(pod, None)

@@ -1,4 +1,4 @@
-"""Ask Kubernetes why a pod was emptied or lost: its agent knows no more than that TERM came, or nothing."""
+"""Ask Kubernetes why a pod was emptied or lost, which its agent does not know."""
 
 from __future__ import annotations
 
@@ -89,6 +89,6 @@ class PodEnds(Watcher):
 
 
 def cause_in(events: Iterable[Mapping[str, Any]]) -> str:
-    """Return the cause of a pod's end that the last of its events tells; "" if none does."""
+    """Return the cause of a pod's end from the last event with one; "" without one."""
     told = [event for event in events if event.get("reason") in _CAUSES]
     return _CAUSES[told[-1]["reason"]].format(message=str(told[-1].get("message", "")).strip()) if told else ""

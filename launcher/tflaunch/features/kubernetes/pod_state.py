@@ -1,4 +1,4 @@
-"""Interpret what Kubernetes returns about pods: whether they run, what they wait for, why they ended. Pure."""
+"""Interpret Kubernetes's answers on pods: state, waits, and causes of ends. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts that are pods: their names, and the objects from which Kubernetes makes them. Pure.
+"""Hosts that are pods: their names and the Kubernetes objects behind them. Pure.
 
 Each task has a pod. The pods of a role belong to one StatefulSet, which replaces a pod under the same name, and a
 headless Service gives each name an address before its pod is ready.
@@ -74,7 +74,7 @@ def unlabelled_features(spec: Spec) -> Iterator[Problem]:
 
 
 def _short_grace(spec: Spec) -> Iterator[Problem]:
-    """Find pods that Kubernetes would kill before the time that their tasks have to save."""
+    """Find pods that Kubernetes would kill within their tasks' time to save."""
     pod, least = {} if spec.kubernetes is None else spec.kubernetes.pod, _grace_of_pod(spec.timeouts.grace)
     given = pod.get(_GRACE_OF_POD, least)
     if not isinstance(given, int) or given < least:
@@ -124,7 +124,7 @@ def placed(spec: Spec) -> Spec:
 
 
 def for_run(plan: Plan, run: str) -> Plan:
-    """Return a plan whose pods have names that no other run's have: they end in the last part of the run's name.
+    """Return a plan whose pod names are unique by the last part of the run's name.
 
     Pods ``mnist-worker-0`` of run ``mnist-20260102-030405-6789`` become ``mnist-6789-worker-0``, in Service
     ``mnist-6789``. Pods of an earlier run may still end while those of the next one begin.
@@ -225,7 +225,7 @@ def _stateful_set(
 
 
 def _pod(spec: Spec, task: TaskPlan, grace: float, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Complete the given fields of a pod's spec; the arguments of its command are added at the start."""
+    """Complete a pod's given spec; `create_owned` adds its command's arguments."""
     settings = spec.container
     container: dict[str, Any] = {
         "name": POD_CONTAINER,

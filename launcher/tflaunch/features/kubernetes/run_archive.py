@@ -1,4 +1,4 @@
-"""A run directory as a tar archive: what a supervisor in a cluster begins with, and what it leaves."""
+"""A run directory as a tar archive, to and from a supervisor in a cluster."""
 
 from __future__ import annotations
 
