@@ -1,4 +1,4 @@
-"""Runs that are Slurm jobs: their ID and state, and the files in which they are noted."""
+"""Runs that are Slurm jobs: their IDs and states, and the files that record them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def earlier_lives(directory: Path) -> list[Path]:
 
 
 def has_begun(directory: Path, job: SlurmJob) -> bool:
-    """Whether the current execution of the job has a journal, or had one when it ended."""
+    """Return whether the job's current execution has, or had at its end, a journal."""
     try:
         return int((directory / _LIFE_NAME).read_text()) >= job.restarts
     except (OSError, ValueError):
@@ -77,7 +77,7 @@ def current_job(directory: Path) -> SlurmJob | None:
 
 
 def find_runs(settings: Sequence[str]) -> list[Path]:
-    """Return the directories of this user's runs that Slurm has; one with another TFLAUNCH_HOME is linked to.
+    """Return this user's run directories in Slurm; links for another TFLAUNCH_HOME.
 
     Raises:
         TflaunchError: Slurm does not tell them, or this machine has none.

@@ -62,7 +62,7 @@ class SlurmJob(NamedTuple):
 
     @property
     def remedy(self) -> str:
-        """What to do about a job that may wait indefinitely; "" for one that only waits its turn."""
+        """Remedy for a job that may wait indefinitely; "" if it only waits its turn."""
         return _STUCK.get(self.reason, "") if self.is_waiting else ""
 
     @property
@@ -100,7 +100,7 @@ class NodeSize(NamedTuple):
 
 
 def run_command(*command: str, given: str | None = None, patience: float = _PATIENCE) -> str:
-    """Return the output of a Slurm command, which gets ``given`` as its input and ``patience`` seconds.
+    """Return a Slurm command's output, from input ``given``, in ``patience`` seconds.
 
     Raises:
         NoSlurmError: this machine has no such command.
@@ -122,7 +122,7 @@ def run_command(*command: str, given: str | None = None, patience: float = _PATI
 
 
 def _reason(errors: str) -> str:
-    """Join the lines of an error message, without hints: the first line is the most precise one."""
+    """Join an error message's lines, without hints; the first is the most precise."""
     lines = [re.sub(_OF_COMMAND, "", line.strip()) for line in errors.splitlines()]
     return "; ".join(dict.fromkeys(line for line in lines if line and not line.startswith("Try ")))
 
@@ -150,7 +150,7 @@ def test_script(script: str) -> None:
 
 
 def show(*what: str, patience: float = _PATIENCE) -> dict[str, str]:
-    """Return the fields of what `scontrol show` tells; of a heterogeneous job, those of the part with the script.
+    """Return the fields of `scontrol show`; of a heterogeneous job, its script's part.
 
     Raises:
         SlurmError: Slurm has no such object, or cannot be queried.
@@ -170,7 +170,7 @@ def show_nodes(partition: str) -> list[NodeSize]:
 
 
 def _gpus_in(gres: str) -> int:
-    """Return the number of GPUs among a node's generic resources, such as ``gpu:a100:4(S:0-1),tmp:1``."""
+    """Count GPUs in a node's generic resources, such as ``gpu:a100:4(S:0-1),tmp:1``."""
     return sum(int(number) for number in re.findall(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)", gres))
 
 
@@ -199,7 +199,7 @@ def find_job(job: str, patience: float = _PATIENCE) -> SlurmJob | None:
 
 
 def seconds_until(moment: str) -> float:
-    """Return the seconds until a local time in Slurm's format; infinite for one that is not known."""
+    """Return the seconds until a local time in Slurm's format; infinite if unknown."""
     try:
         return time.mktime(time.strptime(moment, "%Y-%m-%dT%H:%M:%S")) - time.time()
     except ValueError:
@@ -216,7 +216,7 @@ def cancel_job(job: str) -> None:
 
 
 def step_command(job: str, node: str) -> list[str]:
-    """Return the argv prefix that runs a command on one node of a job (``7``) or of a part of one (``7+1``).
+    """Return the argv prefix to run on one node of a job (``7``) or part (``7+1``).
 
     It has all the job's resources there.
     ``--unbuffered``: otherwise srun holds bytes back until a line is complete. Steps overlap, because tasks are not

@@ -15,7 +15,7 @@ _REMEDY = "call tflaunch in one that salloc or sbatch has made, or let `up --on 
 
 
 class Slurm(Engine):
-    """``slurm``: the nodes of the allocation, each repeated for its number of tasks; ``slurm:1``: those of one part."""
+    """``slurm``: the allocation's nodes, each once per task; ``slurm:1``: of one part."""
 
     inherits = True
     holds = True
@@ -53,7 +53,7 @@ class Slurm(Engine):
 
 
 def _tasks_per_node(text: str, nodes: int) -> list[int]:
-    """Parse SLURM_TASKS_PER_NODE, such as ``2(x3),1``; one per node if it does not match their number."""
+    """Parse SLURM_TASKS_PER_NODE, as ``2(x3),1``; 1 per node if the count mismatches."""
     counts: list[int] = []
     for part in text.split(","):
         parts = _TASKS.fullmatch(part)

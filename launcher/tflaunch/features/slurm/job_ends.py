@@ -37,7 +37,7 @@ _WHY = {
 
 
 def explain_term(directory: Path) -> str:
-    """Return why Slurm has sent TERM to the job of a run, "" if Slurm does not say so soon.
+    """Return why Slurm sent TERM to a run's job; "" if Slurm does not say so soon.
 
     Its daemon writes the reason into the job's output just before it sends the signal; `scontrol` tells only later.
     A signal that the job has asked for with ``--signal`` looks there as one of scancel, but the job then goes on.
@@ -59,7 +59,7 @@ def explain_term(directory: Path) -> str:
 
 
 def explain_preemption(directory: Path) -> str:
-    """Return that the job of a run is preempted for good, "" if it is not, or may come back into the queue."""
+    """Return a sentence if a run's job is preempted for good, else ""."""
     try:
         job = commands.show("job", batch.job_of(directory) or "")
         if job.get("PreemptTime", _NEVER) == _NEVER:

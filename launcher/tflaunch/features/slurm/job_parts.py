@@ -68,7 +68,7 @@ def placed(spec: Spec, place: Callable[[int, Spec], Spec]) -> Spec:
 
 
 def wanted(plan: Plan, spec: Spec, ending: Ending) -> list[dict[str, str]]:
-    """Return the sbatch options of each part; arguments as in `tflaunch.features.render.slurm.wanted_of_job`."""
+    """Return each part's sbatch options; arguments as in `render.slurm.wanted_of_job`."""
     parts = parts_of(spec)
     if len(parts) == 1:
         return [slurm.wanted_of_job(plan, spec, plan.processes(), ending)]

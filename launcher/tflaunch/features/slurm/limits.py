@@ -1,4 +1,4 @@
-"""What keeps a job from running, as far as Slurm tells it before the job waits: limits of partition and nodes."""
+"""Limits of partition and nodes, as Slurm shows them, that keep jobs from running."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _place_in(spec: Spec, roles: Collection[str], where: str) -> str:
 
 
 def try_script(script: str) -> list[Problem]:
-    """Return why Slurm would refuse a script, or never start it; [] if it would start it."""
+    """Return problems for which Slurm would refuse a script or never start it, or []."""
     try:
         commands.test_script(script)
     except NoSlurmError as error:
@@ -83,7 +83,7 @@ def try_script(script: str) -> list[Problem]:
 
 
 def unshared_directories(directories: Mapping[str, Path]) -> list[Problem]:
-    """Return warnings about directories, by their names for the user, that each node usually has for itself."""
+    """Return warnings on directories, by their names, that nodes usually do not share."""
     hint = "use a directory that all nodes share"
     return [
         Problem.warning(name, f"{path} is in {place}, which usually is another directory on each node", hint)

@@ -1,4 +1,4 @@
-"""Runs whose supervisor is a batch job of Slurm, which may have to wait, and which Slurm may start again."""
+"""Runs supervised by a batch job, which may wait, and which Slurm may start again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _RELAY = (
 
 
 class QueuePlace(NamedTuple):
-    """The job's ``position`` by priority among all ``of`` that wait for its partition, the first being 1.
+    """A job's ``position`` by priority in its partition's queue of ``of``, from 1.
 
     ``expected``: when it starts, in seconds since the epoch; infinite if Slurm does not know that, or not yet.
     """
@@ -53,7 +53,7 @@ class QueuePlace(NamedTuple):
         return f"{where}, expected to start in {duration_words(max(self.expected - time.time(), 0.0))} ({at})"
 
     def is_about(self, told: QueuePlace | None) -> bool:
-        """Return whether one who was told that place knows enough: news of each second would only be noise."""
+        """Return whether ``told`` still informs enough: small changes are only noise."""
         if told is None or (self.expected == math.inf) != (told.expected == math.inf):
             return False
         has_moved = self.position <= told.position / 2 or self.position > 2 * told.position
@@ -68,7 +68,7 @@ def is_in_turn(job: SlurmJob) -> bool:
 
 
 def find_place(number: str, job: SlurmJob | None) -> QueuePlace | None:
-    """Return where a job is in the queue; None if it does not wait for others, or Slurm does not tell."""
+    """Return a job's `QueuePlace`; None if it awaits no other, or without an answer."""
     if job is None or not is_in_turn(job) or not job.partition:
         return None
     about = ["--noheader", "--states=PENDING", f"--partition={job.partition}", "--sort=-p,i", "--format=%i %S"]
@@ -91,7 +91,7 @@ def find_slurm_run(directory: Path) -> RunLocation | None:
 
 
 class SlurmRun(RunLocation):
-    """A run that is a job of Slurm; its directory is on a file system that the nodes share."""
+    """A run that is a Slurm job; its directory is on a file system that nodes share."""
 
     supervisor = "its job of Slurm"
     has_supervisor_here = False
@@ -147,7 +147,7 @@ class SlurmRun(RunLocation):
         return [(path, f"Slurm started the job again (restart {number})") for number, path in enumerate(earlier, 1)]
 
     def connect_to_supervisor(self) -> tuple[socket.socket, subprocess.Popen[bytes] | None]:
-        """Connect to its supervisor, which is on this machine, or through a step of its job on another."""
+        """Connect to its supervisor, here or through a step of its job on another machine."""
         try:
             return super().connect_to_supervisor()
         except OSError:
@@ -157,7 +157,7 @@ class SlurmRun(RunLocation):
             return self._connect_through_step(job.node)
 
     def wait_until_begun(self, say: Callable[[str], None], pause: Callable[[float], None]) -> None:
-        """Wait until its job runs, and has begun the run; say what it waits for, and again when that changes much."""
+        """Wait until its job has begun the run; report its waits, and each large change."""
         name, told = self.directory.name, ""
         place: QueuePlace | None = None
         for look in itertools.count():
@@ -180,7 +180,7 @@ class SlurmRun(RunLocation):
             pause(_BETWEEN_LOOKS)
 
     def begins_again(self, say: Callable[[str], None], pause: Callable[[float], None], *, is_lost: bool) -> bool:
-        """Return whether Slurm starts its job again, which it does after the failure of a node, for instance."""
+        """Return whether Slurm starts its job again, as after the failure of a node."""
         end = self._wait_until_settled(say, pause)
         if end is not None and not end.is_over:
             return True
@@ -216,7 +216,7 @@ class SlurmRun(RunLocation):
         raise TflaunchError(message, EXIT_USAGE)
 
     def _unfinished_job(self) -> SlurmJob | None:
-        """Return the state of its job; None if that has ended, or Slurm cannot be asked here."""
+        """Return its job's state; None if the job has ended or Slurm cannot be asked here."""
         try:
             return batch.current_job(self.directory)
         except SlurmError:
@@ -248,7 +248,7 @@ class SlurmRun(RunLocation):
             pause(_BETWEEN_LOOKS)
 
     def _look(self, say: Callable[[str], None], pause: Callable[[float], None]) -> SlurmJob | None:
-        """Return the job's state, None if unknown to Slurm; report once if Slurm does not answer, and retry."""
+        """Return the job's state, None if Slurm has no such job; report and retry errors."""
         is_told = False
         while True:
             try:
@@ -262,7 +262,7 @@ class SlurmRun(RunLocation):
                 pause(_BETWEEN_TRIES)
 
     def _stillborn(self, seen: SlurmJob) -> str:
-        """Return a message about a job that ended before its run began, with the supervisor's last messages."""
+        """Return a message on a job that ended before its run began, and its last output."""
         try:
             lines = (self.directory / SUPERVISOR_LOG).read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
         except OSError:

@@ -100,7 +100,7 @@ def _problems_there(plan: Plan, spec: Spec, ending: Ending) -> list[Problem]:
 
 
 def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan, list[Problem]]:
-    """Return a spec on placeholder nodes, its plan and its warnings; raises as `check_spec`."""
+    """Return a spec on placeholder nodes, its plan, warnings; raise as `check_spec`."""
     spec = slurm.with_gpus_of_nodes(with_gpus(_on_assumed_nodes(file, order)))
     if problems := _refused_fields(spec):
         raise SpecError(file.source, problems)
@@ -112,7 +112,7 @@ def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan
 
 
 def _refused_fields(spec: Spec) -> list[Problem]:
-    """Return the problems of a spec that asks for hosts or containers which Slurm does not give."""
+    """Return problems of a spec with hosts or containers that Slurm does not give."""
     problems = []
     if spec.container.image is not None:
         message = f"tasks of `up --on slurm` run on the nodes themselves, not in {spec.container.image!r}"
@@ -125,7 +125,7 @@ def _refused_fields(spec: Spec) -> list[Problem]:
 
 
 def _in_words_of_job(spec: Spec, problems: Sequence[Problem]) -> list[Problem]:
-    """Return problems with the GPUs of placeholder nodes as those of the options that ask for them, each once."""
+    """Return GPU problems of placeholder nodes as problems of job options, each once."""
     said = (
         problem._replace(
             where="slurm.gpus-per-node" if "gpus-per-node" in spec.slurm else "slurm.gres",
@@ -162,7 +162,7 @@ def load_spec(file: SpecFile, order: SpecOrder) -> Spec:
 
 
 def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[str, str]]) -> str:
-    """Submit a run to Slurm with the options of each part of its job, the supervisor's first; return the job's ID."""
+    """Submit a run with its parts' options, the supervisor's first; return the job ID."""
     private_files.write_text(directory.path / batch.ORDER_NAME, json.dumps(order._asdict()))
     first, *others = parts
     ours = {"output": str(directory.path / SUPERVISOR_LOG).replace("%", "%%"), "open-mode": "append"}

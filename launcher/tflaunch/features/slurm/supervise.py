@@ -57,7 +57,7 @@ def supervise(directory: Path) -> int:
 
 
 def _take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
-    """Return the order in a run's directory, and the directory, prepared for the run to begin.
+    """Return the order in a run directory, and the directory, ready for the run.
 
     Files of an earlier execution of the job, before Slurm requeued it, are moved to ``earlier-N``.
     """
@@ -81,7 +81,7 @@ def _take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
 
 
 def _plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
-    """Return the plan of a submitted run on the nodes that Slurm has given to this job."""
+    """Return the plan of a submitted run on the nodes that Slurm gave this job."""
     path, base = directory.path / f"spec{order.suffix}", Path(order.directory)
     file = read_spec_file(path)._replace(directory=base)
     spec = submission.load_spec(file, order)
@@ -105,7 +105,7 @@ def _plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
 
 
 def _on_given_nodes(spec: Spec, pool: resolve.Pool) -> Spec:
-    """Return the spec on the nodes of a job, in place of the hosts that it names unless these are nodes of it."""
+    """Return the spec on a job's nodes; its own hosts stay if all are among them."""
     nodes = list(dict.fromkeys(address.host for address in pool.slots))
     named = placement.named_hosts(spec)
     if len(named) > len(nodes):
@@ -130,7 +130,7 @@ def _move_aside(path: Path, name: str, spec: str) -> None:
 
 
 def _begin_elsewhere(directory: Path, plan: Plan) -> None:
-    """Have Slurm start the job of a run again without the nodes that it did not reach; do nothing if it may not.
+    """Requeue the job of a run without the nodes it did not reach, if it may restart.
 
     Slurm itself takes minutes to notice them.
     """
