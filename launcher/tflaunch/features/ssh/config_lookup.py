@@ -52,7 +52,7 @@ Lookup = Callable[[str, str | None, int | None], Values]
 
 
 def find_lookup(system_file: Path = SYSTEM_FILE) -> Lookup:
-    """Return a lookup that asks OpenSSH's client, or one that uses paramiko where that is not installed."""
+    """Return a lookup with OpenSSH's client, or with paramiko where it is missing."""
     program = shutil.which("ssh")
     if program is not None:
         try:
@@ -66,7 +66,7 @@ class OpenSshReader:
     """Asks `ssh -G`. Thread-safe."""
 
     def __init__(self, program: str, system_file: Path = SYSTEM_FILE) -> None:
-        """Ask the client at a path for its defaults; it is to read ``system_file`` after the user's.
+        """Ask a client for its defaults; it reads ``system_file`` after the user's file.
 
         Raises:
             LinkError: it is not an OpenSSH client that supports -G.
@@ -120,7 +120,7 @@ class OpenSshReader:
 
 
 def parse_answer(raw: bytes, alias: str) -> Values:
-    """Parse the output of `ssh -G` into values by keyword; ``alias`` is the destination, for messages.
+    """Parse the output of `ssh -G` into values by keyword; messages name ``alias``.
 
     Raises:
         LinkError: it is something else.
@@ -140,7 +140,7 @@ def parse_answer(raw: bytes, alias: str) -> Values:
 
 
 def local_user() -> str:
-    """Return the name of this user, which is that on the other host where nothing else is configured.
+    """Return this user's name, which is the default on other hosts.
 
     Raises:
         LinkError: it has none.
@@ -152,7 +152,7 @@ def local_user() -> str:
 
 
 def _substitute_files(system_file: Path) -> str:
-    """Return a configuration including the user's and the system's files, "" if `ssh` finds them itself.
+    """Return text including the user's and system's files; "" if `ssh` finds them.
 
     `ssh` takes the home directory from the user database, and so would miss the files of a different HOME.
     """
@@ -170,7 +170,7 @@ def _substitute_files(system_file: Path) -> str:
 
 
 class ParamikoReader:
-    """Reads ~/.ssh/config, then the system's file, each once, as far as paramiko supports them."""
+    """Reader of ~/.ssh/config and the system's file, each once, with paramiko."""
 
     def __init__(self, system_file: Path = SYSTEM_FILE) -> None:
         """Read the files; a missing file counts as empty.
@@ -201,7 +201,7 @@ class ParamikoReader:
 
 
 def _without_second_proxy(found: dict[str, Any]) -> dict[str, Any]:
-    """Like ssh, keep the first of ProxyJump and ProxyCommand; `ProxyJump none` does not disable the other."""
+    """Keep the first of ProxyJump and ProxyCommand, as ssh, but not `ProxyJump none`."""
     said = [key for key in found if key in ("proxyjump", "proxycommand")]
     if len(said) == 2:
         first, second = said
@@ -210,7 +210,7 @@ def _without_second_proxy(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(path: Path) -> str:
-    """Return a file's text, checked to be supported by paramiko and not writable by other users."""
+    """Return a file's text, valid for paramiko and not writable by other users."""
     try:
         state, text = path.stat(), path.read_text(errors="replace")
     except FileNotFoundError:

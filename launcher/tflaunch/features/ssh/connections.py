@@ -1,4 +1,4 @@
-"""Connect over SSH, directly or through jump hosts or a ProxyCommand; check the host key; log in."""
+"""Connect over SSH, also by jump hosts or ProxyCommand; check host keys; log in."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_NAMED = 6
 
 
 class Connector:
-    """Opens connections for many threads, which share keys, known hosts and connections to jump hosts."""
+    """Connector for many threads, which share keys, known hosts, and jump hosts."""
 
     def __init__(self) -> None:
         self._keys = Keys()
@@ -37,7 +37,7 @@ class Connector:
         return self._keys.has_file(target)
 
     def connect(self, target: Target, limit: Limit) -> Transport:
-        """Return a connection to a host, with its key checked and the user logged in; jump hosts stay connected.
+        """Return a connection, host key checked and user logged in; jump hosts stay open.
 
         Raises:
             LinkError: with the cause and the remedy, but not the host's name.
@@ -115,7 +115,7 @@ class Connector:
             raise _JumpHostError(f"jump host {target.host}: there is no connection within {limit}") from None
 
     def _retire(self, way: tuple[object, ...], patience: float) -> None:
-        """Stop using a jump host's connection if it does not answer, as when a cable was cut."""
+        """Stop using a jump host's connection without an answer, as after a cable cut."""
         jump = self._jumps.get(way)
         if jump is None or not _is_alive(jump) or jump.result().is_answering(patience):  # no limit: it is done
             return
@@ -139,7 +139,7 @@ class _Login:
         self._limit = limit
 
     def log_in(self, offers: Sequence[Offer], problems: Sequence[str]) -> None:
-        """Log in with the first key that is accepted; ``problems`` say why other keys cannot be tried."""
+        """Log in with the first accepted key; ``problems`` say why others are not tried."""
         tried: list[str] = []
         verdict: Exception | None = None
         for offer in offers:

@@ -20,7 +20,7 @@ _CHUNK = 256 * 1024
 
 
 class SshConnectors(bootstrap.Connectors):
-    """Creates connectors for a run's SSH hosts, which share jump host connections, keys, and the agent."""
+    """Connectors to a run's SSH hosts, which share jump hosts, keys, and the agent."""
 
     def __init__(self, run: str, patience: float) -> None:
         super().__init__(run, patience)
@@ -61,7 +61,7 @@ class SshConnector:
         return self._reach("resume")
 
     def login_warning(self) -> str:
-        """Return why the host cannot be reached once the user has logged out here, "" if it can; see `LoginBound`."""
+        """Return why the user's logout here would cut off the host, or "" (`LoginBound`)."""
         try:
             target = self._connectors.target(self._host)
         except LinkError:
@@ -148,7 +148,7 @@ class _Channel:
 
 
 class SshLink:
-    """The byte stream to an agent through a channel. One thread copies bytes between it and a socket pair."""
+    """Byte stream to an agent; a thread copies between its channel and a socket pair."""
 
     def __init__(self, transport: paramiko.Transport, channel: paramiko.Channel) -> None:
         self._transport = transport
@@ -194,6 +194,6 @@ class SshLink:
             self._inner.close()
 
     def _drop_errors(self) -> None:
-        """Discard what the login wrote to standard error, which makes the same descriptor readable."""
+        """Discard standard error of the login, which makes the same descriptor readable."""
         while self._channel.recv_stderr_ready():
             self._channel.recv_stderr(_CHUNK)

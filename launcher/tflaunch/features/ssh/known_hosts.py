@@ -39,7 +39,7 @@ _CERTIFIED = tuple(
 
 
 class Line(NamedTuple):
-    """A line of a known_hosts file: ``blob`` is a key of ``names``, in the role given by ``marker``."""
+    """A line of a known_hosts file: a key ``blob`` of ``names``, in role ``marker``."""
 
     file: str
     number: int
@@ -70,7 +70,7 @@ class KnownHosts:
                 self._by_name.setdefault(name.lower(), []).append(line)
 
     def key_types(self, name: str, port: int) -> list[str]:
-        """Return the host key algorithms to ask a host for: those of its known keys, none if it is not known."""
+        """Return the host key algorithms to ask for: those in known_hosts, else none."""
         found: dict[str, None] = {}
         for line in self._about(name, port):
             if line.marker == _AUTHORITY:
@@ -133,7 +133,7 @@ class KnownHosts:
         return f"its host key {shown} ({kind}) is not in {where} as that of {name}; {remedy}"
 
     def _about(self, name: str, port: int) -> list[Line]:
-        """Return the lines for a host. As in ssh, lines without a port apply to every port."""
+        """Return a host's lines; as in ssh, those without a port apply to every port."""
         names = dict.fromkeys((_with_port(name, port), name.lower()))
         return [
             line
@@ -143,7 +143,7 @@ class KnownHosts:
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:
-    """Return whether a name matches at least one of the patterns, and none of those that begin with "!"."""
+    """Return whether a name matches a pattern, and none that begins with "!"."""
     is_match = False
     for pattern in patterns:
         is_negated = pattern.startswith("!")
@@ -195,7 +195,7 @@ def _lines(path: str) -> Iterator[Line]:
 
 
 def _covers(line: Line, name: str) -> bool:
-    """Return whether a line covers a name in lower case, which includes the port if that is not 22."""
+    """Return whether a line covers a name in lower case, with its port if not 22."""
     if line.names.startswith(_HASH):
         salt, _, digest = line.names.removeprefix(_HASH).partition("|")
         try:
@@ -215,7 +215,7 @@ def _refuse_revoked(lines: Sequence[Line], blob: bytes) -> None:
 
 
 def _objection(blob: bytes, name: str, lines: Sequence[Line]) -> str:
-    """Return why a host certificate is invalid, or "", by the rules of OpenSSH's sshkey_cert_check_host."""
+    """Return why a certificate is invalid, or "", by OpenSSH's sshkey_cert_check_host."""
     kind_end = 4 + int.from_bytes(blob[:4], "big")
     try:
         certificate = serialization.load_ssh_public_identity(blob[4:kind_end] + b" " + base64.b64encode(blob))

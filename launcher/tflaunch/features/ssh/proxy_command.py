@@ -34,7 +34,7 @@ kill -KILL 0
 
 
 class WakingSocket(socket.socket):
-    """A socket that wakes its connection's thread when it is closed, which the kernel does not do.
+    """A socket whose close wakes its connection's thread; the kernel does not do so.
 
     Its descriptor stays open until that thread has ended: the thread may be about to wait for it, and its number could
     by then belong to another connection.
@@ -53,7 +53,7 @@ class WakingSocket(socket.socket):
 
 
 class ProxySocket(WakingSocket):
-    """A connection through a ProxyCommand, which ends with the connection, or at the latest with tflaunch."""
+    """A connection through a ProxyCommand, which ends with it or with tflaunch."""
 
     def __init__(self, command: str) -> None:
         """Start a command in the user's shell, as `ssh` does; all its tokens are expanded.
@@ -94,7 +94,7 @@ class ProxySocket(WakingSocket):
             os.close(lifeline)
 
     def last_words(self, patience: float) -> bytes:
-        """Return the command's last lines on standard error, once it has exited or after ``patience`` seconds."""
+        """Return the last lines of standard error, on exit or after ``patience`` seconds."""
         self._over.wait(patience)
         return b"; ".join(self._said.split(b"\n")[-_MAX_LINES - 1 :]).strip(b"; \r")
 

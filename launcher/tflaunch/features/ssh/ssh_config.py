@@ -1,4 +1,4 @@
-"""Resolve how to reach a host over SSH: by the spec, then by the user's configuration (`config_lookup`).
+"""Resolve SSH targets by the spec, then by the user's files (`config_lookup`).
 
 `StrictHostKeyChecking` is ignored on purpose: host keys are always checked.
 """
@@ -77,10 +77,10 @@ class Target(NamedTuple):
 
 
 class SshConfig:
-    """The user's SSH configuration. Each destination is looked up once, even if many threads ask for it."""
+    """The user's SSH configuration; one lookup per destination serves all threads."""
 
     def __init__(self, lookup: Lookup | None = None) -> None:
-        """Prepare to look destinations up, by default with OpenSSH's client if installed, else with paramiko.
+        """Prepare lookups, by default with OpenSSH's client if any, else with paramiko.
 
         Raises:
             LinkError: the configuration cannot be read.
@@ -212,7 +212,7 @@ class _Options:
         return self.get(key).lower() in ("yes", "true")
 
     def expand(self, text: str) -> str:
-        """Expand ``%x`` and ``${VARIABLE}``, which `ssh -G` leaves in commands and names of key files."""
+        """Expand ``%x`` and ``${VARIABLE}``, which `ssh -G` leaves in commands and paths."""
         tokens = self._tokens()
 
         def value(found: re.Match[str]) -> str:

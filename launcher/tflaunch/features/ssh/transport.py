@@ -1,4 +1,4 @@
-"""Connect: TCP, tunnels and the SSH handshake with the allowed algorithms, each with a time limit.
+"""Open TCP, tunnels and SSH handshakes with allowed algorithms and time limits.
 
 Where this module replaces a part of paramiko, a comment there says why.
 """
@@ -64,7 +64,7 @@ class Limit(NamedTuple):
 
 
 class Packets(Packetizer):
-    """Keeps what error messages need and paramiko only logs: greetings, disconnects, refused channels."""
+    """Packetizer that keeps greetings, disconnects and refusals for error messages."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
@@ -75,7 +75,7 @@ class Packets(Packetizer):
         self._refusals: dict[int, tuple[int, str]] = {}
 
     def start_handshake(self, timeout: float) -> None:
-        """Start no timer: paramiko's is a thread per connection, and `shake_hands` has its own timeout."""
+        """Start no timer: paramiko's takes a thread, and `shake_hands` has its own limit."""
 
     def readline(self, timeout: float) -> str:
         """Read and keep a line that arrives before the first packet.
@@ -91,7 +91,7 @@ class Packets(Packetizer):
         return line.rstrip(b"\r\n").decode(errors="replace")
 
     def read_message(self) -> tuple[int, paramiko.Message]:
-        """Read a packet, and keep the reason if the server disconnects or refuses a channel.
+        """Read a packet; keep the server's reason for a disconnect or a refused channel.
 
         paramiko drops the reason of a disconnect, and keeps only one refusal for all waiting threads.
         """
@@ -108,7 +108,7 @@ class Packets(Packetizer):
         return kind, message
 
     def send_message(self, data: paramiko.Message) -> None:
-        """Send a packet; if it opens a channel, remember its number for this thread's `refusal`."""
+        """Send a packet; note a channel that it opens for `refusal` in this thread."""
         raw = data.asbytes()
         if raw[0] == _CHANNEL_OPEN:
             message = paramiko.Message(raw[1:])
@@ -117,7 +117,7 @@ class Packets(Packetizer):
         super().send_message(data)
 
     def refusal(self) -> tuple[int, str] | None:
-        """Return code and text of the refusal of this thread's last channel request, None without one."""
+        """Return code and text if this thread's last channel was refused, else None."""
         return self._refusals.pop(self._opening.__dict__.pop("channel", -1), None)
 
 
@@ -145,14 +145,14 @@ class Transport(paramiko.Transport):
         )
 
     def run(self) -> None:
-        """Serve the connection until it ends, then close its descriptor (see `WakingSocket`)."""
+        """Serve the connection to its end, then close its descriptor (see `WakingSocket`)."""
         try:
             super().run()
         finally:
             _release(self.sock)
 
     def is_answering(self, patience: float) -> bool:
-        """Return whether the server answers within ``patience`` seconds, or sent data in the last 0.5 s."""
+        """Return whether the server sent data within 0.5 s, or answers in ``patience`` s."""
         if time.monotonic() - self.packets.heard_at < JUST_NOW:
             return True
         try:
@@ -170,7 +170,7 @@ class Transport(paramiko.Transport):
 
     @property
     def preferred_keys(self) -> Sequence[str]:
-        """Host key algorithms, those of the host's known keys first; paramiko's order ignores known_hosts."""
+        """Host key algorithms, those in known_hosts first, which paramiko's order ignores."""
         return tuple(sorted(self._host_keys, key=lambda name: name not in self._key_types))
 
 
@@ -235,7 +235,7 @@ def shake_hands(
     limit: Limit,
     algorithms: Mapping[str, str] | None = None,
 ) -> Transport:
-    """Return an encrypted connection to a server whose host key has not been checked yet.
+    """Return an encrypted connection to a server, its host key not yet checked.
 
     ``stream`` is closed if this fails; ``there`` is its destination, for messages. The others are as in `Transport`.
 
@@ -270,7 +270,7 @@ def spot(address: str, port: int) -> str:
 
 
 def _resolve(address: str, port: int, limit: Limit) -> list[Any]:
-    """Return the addresses of a name within a timeout, which the system's resolver lacks."""
+    """Return a name's addresses within a limit, which the system's resolver lacks."""
     try:
         return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
@@ -332,7 +332,7 @@ def _failure(transport: Transport, problem: Exception | None, there: str, late: 
 
 
 def _proxy_failure(stream: ProxySocket, there: str, late: str) -> str:
-    """Describe a ProxyCommand that gave no connection; ``late`` is the timeout that expired, or ""."""
+    """Describe a failed ProxyCommand; ``late`` is the timeout that expired, or ""."""
     said = _shown(stream.last_words(_ERRORS_PATIENCE), 3 * _MOST_SHOWN)
     quoted = f' and says "{said}"' if said else ""
     what = f"brings no answer within {late}" if late else "ends before SSH begins"

@@ -1,4 +1,4 @@
-"""Load the user's keys, from the ssh-agent and from files, in the order in which OpenSSH tries them."""
+"""Load the user's keys, from the ssh-agent and files, in the order of OpenSSH."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class AgentKey(paramiko.PKey):
 
 
 class _Signer(paramiko.AgentKey):
-    """Signs with a certificate, too; paramiko asks the agent for its key, which the agent may not have."""
+    """An agent's key that signs as its certificate, for an agent without the bare key."""
 
     def asbytes(self) -> bytes:
         blob: bytes = self.blob
@@ -90,7 +90,7 @@ class _Signer(paramiko.AgentKey):
 
 
 class _Agent(paramiko.Agent):
-    """An ssh-agent at any socket, with timeouts and checks; paramiko's is at SSH_AUTH_SOCK, without them."""
+    """An ssh-agent at any socket, with timeouts and checks that paramiko's lacks."""
 
     def __init__(self, path: str, patience: float) -> None:
         """Connect and list the keys; `patience` is the timeout for each step, in seconds."""
@@ -122,7 +122,7 @@ class _Agent(paramiko.Agent):
 
 
 def agent_keys(path: str | None, patience: float) -> list[AgentKey]:
-    """Return the keys of the ssh-agent at a socket; none if it does not exist or answer in time."""
+    """Return the keys of the ssh-agent at a socket; none without an answer in time."""
     if path is None:
         return []
     try:
@@ -133,7 +133,7 @@ def agent_keys(path: str | None, patience: float) -> list[AgentKey]:
 
 
 def is_forwarded(path: str | None) -> bool:
-    """Whether the ssh-agent at a socket is that of another machine: sshd listens there."""
+    """Return whether sshd listens at an ssh-agent's socket: it is another machine's."""
     if path is None:
         return False
     try:
@@ -163,7 +163,7 @@ class Keys:
         self._lock = threading.Lock()
 
     def offers(self, target: Target, patience: float) -> tuple[list[Offer], list[str]]:
-        """Return the keys to try, and why the other files are not usable; the agent has ``patience`` seconds.
+        """Return keys to try and other files' problems; the agent has ``patience`` s.
 
         Raises:
             LinkError: the key named in the spec cannot be used.
@@ -237,7 +237,7 @@ def _load(path: str) -> _File:
 
 
 def _is_open(path: str) -> bool:
-    """Return whether other users can access our file; like ssh, do not check files of other users."""
+    """Return whether others can access our file; files of other users pass, as in ssh."""
     state = os.stat(path)
     return state.st_uid == os.getuid() and bool(state.st_mode & (stat.S_IRWXG | stat.S_IRWXO))
 
@@ -275,7 +275,7 @@ def _private_key(raw: bytes) -> paramiko.PKey:
 
 
 def _public_half(path: str) -> bytes | None:
-    """Return the public key from the .pub file next to a private key, None without one."""
+    """Return the public key in the .pub file beside a private key; None without one."""
     try:
         return _public_key(_read(f"{path}.pub"))
     except OSError:
@@ -292,7 +292,7 @@ def _public_key(raw: bytes) -> bytes | None:
 
 
 def _openssh_header(raw: bytes) -> tuple[bytes, bytes | None]:
-    """Return cipher and public key of a private key in OpenSSH's own format, where they are unencrypted."""
+    """Return cipher and public key, both in clear text, of a key in OpenSSH's format."""
     try:
         data = base64.b64decode(b"".join(raw.strip().split(b"\n")[1:-1]))
     except binascii.Error:
