@@ -1,4 +1,4 @@
-"""Authenticate the user's browser: a link that works once, then a cookie; only the page's own origin is accepted."""
+"""Authenticate a browser by a one-time link, then a cookie, from our origin only."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _NO_COOKIE = (
 
 
 class Access:
-    """Holds the token of the valid link, and the sessions of the browsers that have used one."""
+    """The token of the valid link, and the sessions of browsers that have used one."""
 
     def __init__(self, used: Callable[[str], None]) -> None:
-        """Make the first link; ``used`` is called with the token of the next one whenever a link was used."""
+        """Make the first link; each use of one calls ``used`` with the next one's token."""
         self.token = secrets.token_urlsafe(_BYTES)
         self._used = used
         self._sessions: list[str] = []
 
     def redeem(self, token: str) -> str | None:
-        """Return a new session for the valid token, which is used up by that; None for any other token."""
+        """Return a new session for the valid token, which it uses up; None for any other."""
         if not hmac.compare_digest(token.encode(), self.token.encode()):
             return None
         self.token = secrets.token_urlsafe(_BYTES)
@@ -61,10 +61,10 @@ class Access:
 
 
 class Guarded:
-    """ASGI middleware that checks every request against an `Access`, whatever the routes of the application."""
+    """ASGI middleware that checks every request by an `Access`, whatever its route."""
 
     def __init__(self, app: ASGIApp, access: Access, port: int, start: str = "/") -> None:
-        """Guard an application; ``port`` is in the cookie's name, as other servers here have cookies, too."""
+        """Guard an application; ``port`` tells its cookie from those of servers beside it."""
         self._app = app
         self._access = access
         self._start = start
@@ -87,7 +87,7 @@ class Guarded:
         await (answer or self._app)(scope, receive, send_with_headers)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """Return the refusal of a request that the page itself cannot have made; None for others."""
+        """Return a refusal of a request that cannot be the page's own; None for others."""
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if _name_of(host) not in _NAMES:
@@ -107,7 +107,7 @@ class Guarded:
         return _refused("Only the page itself can do this.")
 
     def _redeemed(self, scope: Scope) -> Response | None:
-        """Exchange the token of a link for a cookie; refuse a browser with neither. None for a known browser."""
+        """Return a cookie for a link's token, None for a browser with one, else a refusal."""
         token = parse_qs(scope["query_string"].decode("latin-1")).get(TOKEN)
         if token is not None and scope["path"] == "/" and scope["method"] == "GET":
             session = self._access.redeem(token[0])
@@ -121,7 +121,7 @@ class Guarded:
         return _refused(_NO_COOKIE)
 
     def _onward(self) -> Response:
-        """Return a page that loads the start page: after a redirect, a browser from another site sends no cookie."""
+        """Return a page that loads the start page; a foreign redirect sends no cookie."""
         refresh = f'<meta http-equiv="refresh" content="0;url={quote(self._start, "/#")}">'
         return HTMLResponse(f'<!doctype html><link rel="icon" href="data:,">{refresh}')
 

@@ -1,4 +1,4 @@
-"""What the page changes: it stops, restarts or signals a live run, and starts an ended one again."""
+"""The page's actions: stop, restart or signal a live run, rerun an ended one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def routes(run: str) -> list[Route]:
 
 
 def named_run(request: Request) -> Path:
-    """Return the directory of the run whose full name is in a request; raises as `run_called`."""
+    """Return a run's directory by its full name in a request; raise as `run_called`."""
     return run_called(request.path_params["run"])
 
 
@@ -45,7 +45,7 @@ def run_called(name: str) -> Path:
 
 
 def _answering(act: Callable[[Path, dict[str, Any]], dict[str, str]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return the handler of a request that does something with a run; its answer is what that returns."""
+    """Return the handler of a request that acts on a run and answers ``act``'s result."""
 
     async def answer(request: Request) -> Response:
         body = b""
@@ -82,7 +82,7 @@ def _send_signal(directory: Path, asked: dict[str, Any]) -> dict[str, str]:
 
 
 def _rerun(directory: Path, asked: dict[str, Any]) -> dict[str, str]:
-    """Start the run again, in the background, and return the name of the new one when its tasks are running."""
+    """Rerun in the background; return the new run's name once its tasks run."""
     # A session of its own, so that Ctrl-C for the page does not reach a run that begins.
     # no limit: in a thread of its request
     ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""The routes of the page: the data of commands with --json, streams of it, and actions."""
+"""The page's routes: data of commands with --json, streams of it, and actions."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class _Server:
 
     @asynccontextmanager
     async def prepare(self, app: Starlette) -> AsyncIterator[None]:
-        """Read all runs before the first page shows them: a thousand take some tenths of a second."""
+        """List all runs ahead of the first page: a thousand take some tenths of a second."""
         self._ahead = asyncio.create_task(self._list())
         yield
         self._ahead.cancel()
@@ -141,7 +141,7 @@ class _Server:
     # ---- one run
 
     async def stream_run(self, request: Request) -> Response:
-        """Stream ``status`` and ``timeline``, with ?logs=TASK,TASK also ``lines``; ?logs=* for those of all tasks."""
+        """Stream ``status``, ``timeline`` and, with ?logs=TASK,TASK (* is all), ``lines``."""
         directory = await run_in_threadpool(named_run, request)
         wanted = request.query_params.get("logs")
         logs = None if wanted is None else await self._logs_of(directory, wanted)
@@ -193,7 +193,7 @@ class _Server:
         return JSONResponse({**as_json(verdict), "silent_hosts": silent, "tasks": as_json(found)})
 
     def search_logs(self, request: Request) -> Response:
-        """Return the last lines of the chosen tasks that contain a text, whatever its case."""
+        """Return the last lines of chosen tasks that contain a text, whatever its case."""
         text = request.query_params.get("text", "").lower()
         directory = named_run(request)
         reader = _log_reader(directory, _chosen(directory, request.query_params.get("logs", _ALL)))
@@ -231,7 +231,7 @@ async def _run_events(feeds: Feeds, directory: Path, logs: LogFeed | None) -> As
 
 
 def _download(file: IO[bytes], name: str | bytes, redactor: Redactor | None) -> Response:
-    """Send a file as something to store, whatever it is: a page in it must not run as a part of ours."""
+    """Send a file as a download: a page in it must not run as a part of ours."""
     size = os.fstat(file.fileno()).st_size
     headers = {"content-disposition": f"attachment; filename*=utf-8''{quote(name, safe='')}"}
     if redactor is None:
@@ -240,7 +240,7 @@ def _download(file: IO[bytes], name: str | bytes, redactor: Redactor | None) -> 
 
 
 class _Download(StreamingResponse):
-    """Sends a file and closes it at once, also if the browser goes away: else garbage collection would."""
+    """Response with a file that it closes at once, even if the browser goes away."""
 
     def __init__(self, file: IO[bytes], content: Iterator[bytes], headers: dict[str, str]) -> None:
         super().__init__(content, media_type="application/octet-stream", headers=headers)
@@ -267,7 +267,7 @@ def _observer(directory: Path) -> Observer:
 
 
 def _chosen(directory: Path, wanted: str) -> list[str]:
-    """Return the wanted tasks, which are separated by commas; raise a `TflaunchError` if one does not exist."""
+    """Return the comma-separated tasks; raise a `TflaunchError` if one does not exist."""
     return selectors.select_tasks(runs.plan_of(directory), [] if wanted == _ALL else wanted.split(","))
 
 

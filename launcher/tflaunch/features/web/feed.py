@@ -1,4 +1,4 @@
-"""Follow a run in a thread, for all pages that show it: its status, its timeline and its messages."""
+"""Follow a run in a thread for all its pages: status, timeline and messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LINGER = 5.0  # seconds without a page after which a run is not followed any mo
 
 
 class Piece(NamedTuple):
-    """What a page shows of a run, as an event of a stream; no two of a feed have the same ``version``."""
+    """Part of a run's page as a stream event; ``version`` is unique within a feed."""
 
     version: int
     event: bytes
@@ -49,7 +49,7 @@ def encode_event(name: str, text: str) -> bytes:
 
 
 class RunFeed:
-    """Follows one run until it ends, or no page has shown it for some seconds; then ``forget`` is called.
+    """Feed of one run until it ends or has no page for seconds; calls ``forget`` then.
 
     ``pieces`` are the newest ``status``, ``timeline``, ``machines`` (what is known of each host) and, if the run cannot
     be read, ``trouble``. Pages enter and leave in the server's event loop, which alone decides that no page is left any
@@ -79,7 +79,7 @@ class RunFeed:
         self._thread.start()
 
     def enter(self) -> asyncio.Event:
-        """Return an event that is set whenever a piece has changed or a task has written output."""
+        """Return an event, set after each change of a piece or new output of a task."""
         changed = asyncio.Event()
         self._pages.add(changed)
         if self._forgetting is not None:
@@ -152,7 +152,7 @@ class RunFeed:
             self._is_forgotten.wait(_MIN_INTERVAL + _PER_TASK * len(current.tasks))
 
     def _size_on_disk(self) -> int | None:
-        """Return how many bytes the run's directory had recently, None if it cannot be read."""
+        """Return the recent size of the run directory in bytes; None if it is unreadable."""
         began = time.monotonic()
         if began >= self._size_until:
             try:
@@ -203,7 +203,7 @@ class Feeds:
         self._feeds: dict[Path, RunFeed] = {}
 
     def enter(self, directory: Path) -> tuple[RunFeed, asyncio.Event]:
-        """Have a page enter the feed of a run, in the event loop; return the feed and the event of `RunFeed.enter`."""
+        """Enter a page into a run's feed, in the event loop; return feed and event."""
         if directory not in self._feeds:
             self._feeds[directory] = RunFeed(directory, self._linger, partial(self._feeds.pop, directory))
         feed = self._feeds[directory]

@@ -28,7 +28,7 @@ _FIRST = ("results", "spec")
 
 
 def task_plan(directory: Path, job: Job, name: str) -> dict[str, Any]:
-    """Return the command, working directory and environment of a task in the current attempt.
+    """Return a task's command, directory and environment in the current attempt.
 
     Raises:
         TflaunchError: no task has this name.
@@ -40,7 +40,7 @@ def task_plan(directory: Path, job: Job, name: str) -> dict[str, Any]:
 
 
 def what_ran(directory: Path, job: Job) -> dict[str, Any]:
-    """Return the commands of a run, and the spec, code, packages and machine that it was made of.
+    """Return a run's commands, and the spec, code, packages and machine behind them.
 
     Tasks whose plans are the same but for variables have one of the ``commands``, which is that of the first of them;
     ``varies`` names these variables. ``left_out`` counts the tasks of further commands, and ``tensorflow`` are the
@@ -68,7 +68,7 @@ def what_ran(directory: Path, job: Job) -> dict[str, Any]:
 
 
 def machines_of(directory: Path, job: Job, gpus: Mapping[str, int | None]) -> dict[str, Any]:
-    """Describe each host: its GPUs and those of its tasks; cores and memory of this machine.
+    """Describe each host: its and its tasks' GPUs; of this machine, cores and memory.
 
     ``gpus`` are the numbers of GPUs of the hosts that have joined.
     """
@@ -97,7 +97,7 @@ class Row(TypedDict):
 
 
 def compare_runs(directories: Sequence[Path]) -> list[Row]:
-    """Return the differences between runs, with the value in each; secrets are replaced.
+    """Return differences between runs, with each one's value; secrets are replaced.
 
     Raises:
         TflaunchError: a journal is missing or damaged.
@@ -126,7 +126,7 @@ def redactor_of(*directories: Path) -> Redactor:
 
 
 def shown_value(name: str, value: str, redactor: Redactor) -> str:
-    """Return the value of a variable without secrets; all of it is one if the name says so."""
+    """Return a variable's value without secrets; hide all of it for a secret's name."""
     return HIDDEN.decode() if looks_secret(name) else _shown(redactor, value)
 
 

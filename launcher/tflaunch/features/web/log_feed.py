@@ -41,14 +41,14 @@ class LogFeed:
         self._keep(shown(reader.read(tail=tail + 1)))
 
     async def update(self, turn: int, is_over: bool) -> None:
-        """Read what is new, unless another page has done so in this turn of the run's feed."""
+        """Read new lines, unless another page did so in this turn of the run's feed."""
         async with self._reading:
             if self._turn != (turn, is_over):
                 await run_in_threadpool(self._read, is_over)
                 self._turn = (turn, is_over)
 
     def since(self, seen: int | None) -> tuple[int, list[bytes]]:
-        """Return the events since the first ``seen`` parts, and how many parts there are now.
+        """Return events since the first ``seen`` parts, and the present number of parts.
 
         A new page, for which ``seen`` is None, gets ``cut``, too, if there are lines before its first ones.
         """
@@ -71,7 +71,7 @@ class LogFeed:
             self._sizes.popleft()
 
     def _keep(self, lines: Iterable[ShownLine]) -> deque[ShownLine]:
-        """Keep the last lines of each task for pages that come later; return the last ones of all."""
+        """Keep each task's last lines for later pages; return the last lines of all."""
         kept: deque[ShownLine] = deque(maxlen=_MOST_LINES)
         for line in lines:
             of_task = self._last[line[1]]

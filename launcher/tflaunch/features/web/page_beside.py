@@ -50,7 +50,7 @@ class PageBeside(Watcher):
         self._say(f"warning: the page cannot be shown, and the run goes on without it: {ends}")
 
     def _start(self) -> str:
-        """Start the process and show its link; return its last words if it ends before that."""
+        """Start the process and show its link; return its last line on failure, else ""."""
         command = own_command("web", self._run, "--owner", str(os.getpid()))
         with tempfile.TemporaryFile() as errors:
             # A session of its own, as Ctrl-C is for the tasks.

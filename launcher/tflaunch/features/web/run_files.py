@@ -1,4 +1,4 @@
-"""Offer the files of a run for download: its logs, what it fetched and measured, and what tflaunch wrote about it.
+"""Offer a run's files for download: logs, fetched files, measurements, records.
 
 What tflaunch wrote is offered without secrets; what tasks wrote is offered as it is.
 """
@@ -52,7 +52,7 @@ _FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 
 class OfferedFile(NamedTuple):
-    """A file that can be downloaded; ``path`` is its encoded one below …/files/, ``modified`` since the epoch."""
+    """A file for download: ``path`` encoded, below …/files/; ``modified`` since epoch."""
 
     group: str
     name: str
@@ -122,7 +122,7 @@ def open_file(directory: Path, plan: Plan, parts: Sequence[bytes]) -> tuple[IO[b
 
 
 def read_file(file: IO[bytes], size: int, redactor: Redactor | None) -> Iterator[bytes]:
-    """Yield the first ``size`` bytes of a file, without secrets if there is a redactor, and close it."""
+    """Yield a file's first ``size`` bytes, redacted if there is a redactor; close it."""
 
     def pieces() -> Iterator[bytes]:
         left = size
@@ -185,7 +185,7 @@ def _offered(group: str, place: Path, path: Path) -> OfferedFile | None:
 
 
 def _walk(place: Path, below: Path = Path(), depth: int = 0) -> Iterator[Path]:
-    """Yield the paths of what is below a directory, no directories and nothing behind links."""
+    """Yield paths below a directory: no directories, nothing behind links."""
     try:
         entries = sorted(os.scandir(place / below), key=lambda entry: entry.name)
     except OSError:

@@ -24,7 +24,7 @@ _PATIENCE = 1  # seconds at the end for streams to close
 
 
 class _Connection(H11Protocol):
-    """A connection of anybody on this machine; those that only wait make room for others.
+    """A connection of any local user; those that only wait make room for others.
 
     None is closed for its age: a browser on a busy machine may connect long before it asks, and a page of which one
     part was lost stays empty.
@@ -107,7 +107,7 @@ def serve(
 
 
 def _tunnel(port: int) -> str:
-    """Return the command that makes the page reachable on the machine from which this user has logged in."""
+    """Return the ssh command for a tunnel from the machine the user logged in from."""
     address = os.environ["SSH_CONNECTION"].split()[2:4]  # of the sshd, as the client used them: host and port
     host, ssh_port = (*address, "22")[:2] if address else (socket.gethostname(), "22")
     extra = "" if ssh_port == "22" else f" -p {ssh_port}"

@@ -1,4 +1,4 @@
-"""The timeline of a run: which task ran when, how each of its attempts ended, and why. Pure."""
+"""The timeline of a run: times, ends, and causes of its tasks' attempts. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tflaunch.explain.status import outcome_of
 
 
 class TaskSpan(NamedTuple):
-    """One attempt of a task. Times are in seconds since the epoch; ``ended`` is None while it runs.
+    """An attempt of a task, in epoch seconds; ``ended`` is None while it runs.
 
     ``state`` is that of the task in `ps`; ``reason`` says why an attempt failed.
     """
@@ -41,7 +41,7 @@ class TaskSpan(NamedTuple):
 
 
 class AttemptSpan(NamedTuple):
-    """One attempt of the whole job, from its first task's start; ``culprit`` and ``reason`` say why it ended."""
+    """An attempt of the job, from its first task's start to its end for a ``reason``."""
 
     attempt: int
     started: float
@@ -51,7 +51,7 @@ class AttemptSpan(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What happened at a time beside the attempts; ``kind`` is "checkpoint", "fault" or "host"."""
+    """An occurrence beside the attempts, of ``kind`` "checkpoint", "fault" or "host"."""
 
     time: float
     kind: str
@@ -62,7 +62,7 @@ _MOST_MARKS = 500
 
 
 class Timeline:
-    """Collects the attempts of a run, and what happened to it, from the steps of its supervisor."""
+    """The attempts of a run, and events beside them, from its supervisor's steps."""
 
     def __init__(self) -> None:
         self._marks: deque[Mark] = deque(maxlen=_MOST_MARKS)
@@ -71,7 +71,7 @@ class Timeline:
         self._open: dict[str, int] = {}
 
     def add(self, before: Job, event: object, job: Job, now: float, epoch: float) -> None:
-        """Add a step; arguments are as in `client.observer`, ``epoch`` converts ``now`` to seconds since the epoch."""
+        """Add a step, as in `client.observer`; ``now + epoch`` is seconds since the epoch."""
         match event:
             case TaskStarted(host=host, task=task, attempt=attempt):
                 self._begin(job, TaskSpan(task, host, attempt, round(event.at + epoch, 3)))
@@ -95,7 +95,7 @@ class Timeline:
             self._end_attempt(before, job, round(now + epoch, 3))
 
     def as_json(self) -> dict[str, Any]:
-        """Return ``attempts`` and ``tasks``, both in the order of their start, and the last ``marks``."""
+        """Return ``attempts`` and ``tasks`` in order of start, and the last ``marks``."""
         return {
             "marks": [mark._asdict() for mark in self._marks],
             "attempts": [span._asdict() for span in self._attempts],

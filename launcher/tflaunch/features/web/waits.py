@@ -18,7 +18,7 @@ _END = f"then the run ends with exit code {EXIT_INTERNAL}"
 
 
 class Wait(NamedTuple):
-    """Something that a run waits for until a time; ``then`` says what follows, ``again`` when it is tried next.
+    """A wait of a run until a time: ``then`` follows, ``again`` is the next try.
 
     ``what`` begins a sentence.
     """
@@ -30,7 +30,7 @@ class Wait(NamedTuple):
 
 
 def waits_of(job: Job, epoch: float) -> list[Wait]:
-    """List the waits of a job; adding ``epoch`` converts its times to seconds since the epoch."""
+    """List a job's waits; its times plus ``epoch`` are seconds since the epoch."""
 
     def since_epoch(time: float | None) -> float | None:
         return None if time is None else round(time + epoch, 3)
