@@ -1,4 +1,4 @@
-"""Keep copies of the newest checkpoints of a run in its directory, each as the program wrote it.
+"""The kept checkpoints of a run, in its directory and as the program wrote them.
 
 checkpoints/index.json            which there are
 checkpoints/0007-ckpt-120/...     a checkpoint; files with the same content are one file with several names
@@ -58,7 +58,7 @@ class CheckpointCopies:
     """The copies of a run's checkpoints, the newest last."""
 
     def __init__(self, directory: Path, keep: int) -> None:
-        """Keep the newest ``keep`` checkpoints in a directory, which is created for the first one."""
+        """Keep the newest ``keep`` checkpoints in a directory, created for the first one."""
         self._directory = directory
         self._keep = keep
         self._hash: tuple[HashedFile | None, hashlib._Hash] = None, hashlib.sha256()
@@ -115,7 +115,7 @@ class CheckpointCopies:
         self._hash[1].update(data)
 
     def is_intact(self, file: HashedFile) -> bool:
-        """Return whether the file that was begun is complete and has its hash; what is damaged is removed."""
+        """Return whether the begun file is complete and intact; remove a damaged one."""
         if self._hash[0] == file and self._hash[1].hexdigest() == file.sha256:
             return True
         self._part(file).unlink(missing_ok=True)
@@ -146,7 +146,7 @@ class CheckpointCopies:
         return checkpoint
 
     def note_hosts(self, checkpoint: KeptCheckpoint, hosts: Sequence[str]) -> None:
-        """Note which hosts have a checkpoint; the index on the disk follows with the next one."""
+        """Note the hosts that have a checkpoint; the index is written with the next one."""
         self.kept = [
             each._replace(hosts=tuple(hosts)) if each.place == checkpoint.place else each for each in self.kept
         ]
@@ -170,7 +170,7 @@ class CheckpointCopies:
             return stored.read(min(PART, file.size - offset))
 
     def _path(self, file: HashedFile) -> Path | None:
-        """Return where the content of a file is, as part of a checkpoint; None if it is not here."""
+        """Return the path of a file's content in a checkpoint; None if no copy has it."""
         for kept in reversed(self.kept):
             for each in kept.files:
                 path = self._directory / kept.place / each.path
@@ -199,7 +199,7 @@ def _size_of(path: Path) -> int | None:
 
 
 def _read_index(directory: Path) -> list[KeptCheckpoint]:
-    """Return the checkpoints of the index that are still there; [] if it is missing or damaged."""
+    """Return the indexed checkpoints that still exist; [] if the index is unreadable."""
     try:
         kept = [read_record(KeptCheckpoint, entry) for entry in wire.parse((directory / _INDEX).read_bytes())]
     except (OSError, ValueError, TypeError):

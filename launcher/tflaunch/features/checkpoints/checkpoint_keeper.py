@@ -1,4 +1,4 @@
-"""Copy the checkpoints of a run to other disks while its tasks run, and put the newest one on hosts before an attempt.
+"""Copies of a run's checkpoints on other disks, and on hosts before an attempt.
 
 The host of the task that writes is asked for new checkpoints. Each is fetched into the run's directory, and then sent
 to as many other hosts as the plan wants. The job's state says what is to be done, so nothing depends on a link or on
@@ -89,7 +89,7 @@ class CheckpointKeeper(Watcher):
     # ---- while the tasks run
 
     def _look(self) -> None:
-        """Ask for the next checkpoint of the task that writes, unless the last one is still being fetched."""
+        """Ask for the writing task's next checkpoint, unless the last one is in transfer."""
         task = writer_of(self._job)
         if task is None:
             return
@@ -168,7 +168,7 @@ class CheckpointKeeper(Watcher):
     # ---- copies on other hosts
 
     def _spread(self) -> None:
-        """Send the newest checkpoint to further hosts, until as many have it as `copies` says."""
+        """Send the newest checkpoint to further hosts, until `copies` hosts have it."""
         newest = self._copies.newest
         if newest is None:
             return

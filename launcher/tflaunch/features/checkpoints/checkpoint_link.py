@@ -27,7 +27,7 @@ _LONGEST_NAME = 255
 
 
 class FoundCheckpoint(NamedTuple):
-    """A checkpoint on a host: ``age`` is in seconds, ``number`` that under which its agent knows it."""
+    """A checkpoint on a host: its age in seconds, and the number that its agent uses."""
 
     number: Annotated[int, Range(1, 2**53)]
     name: Annotated[str, _check_name]
@@ -37,7 +37,7 @@ class FoundCheckpoint(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A host's answer before it gets a checkpoint: the hashes of files that it lacks, or a problem.
+    """The hashes of files that a host lacks for a checkpoint, or a problem.
 
     Each hash is mapped to the number of bytes that it has.
     """
@@ -57,7 +57,7 @@ class CheckpointLink:
     """Asks one agent about checkpoints."""
 
     def __init__(self, begin: Begin, lost: Callable[[], None]) -> None:
-        """Begin calls by ``begin``; ``lost`` is called if the link is lost while one waits for its answer."""
+        """Begin calls by ``begin``; call ``lost`` if the link is lost during a call."""
         self._begin = begin
         self._lost = lost
         self._round = 0
@@ -82,13 +82,13 @@ class CheckpointLink:
         self._round += 1
 
     def find(self, workdir: str, directory: str, known: int, tell: TellFound, *, wait: bool) -> None:
-        """Ask for the newest checkpoint; ``tell`` gets it, or a problem. An earlier request is withdrawn.
+        """Ask for the newest checkpoint, instead of any earlier request.
 
         Args:
             workdir: the working directory of the task that writes, as in the plan.
             directory: the directory of checkpoints.
             known: the number of the last one that was found, 0 for none.
-            tell: called once.
+            tell: called once, with the checkpoint or a problem.
             wait: answer when there is another one than ``known``, instead of at once.
         """
 
@@ -107,7 +107,7 @@ class CheckpointLink:
     def place(
         self, workdirs: Sequence[str], directory: str, files: Sequence[HashedFile], age: float, tell: TellMissing
     ) -> None:
-        """Have a checkpoint put where tasks read it; ``tell`` gets what it lacks for that, or a problem."""
+        """Put a checkpoint into working directories; tell what is missing, or a problem."""
         about = {"workdirs": workdirs, "directory": directory, "files": files, "age": age}
         self._ask_missing("place_checkpoint", files, tell, about)
 
@@ -142,7 +142,7 @@ class CheckpointLink:
         Download(self.begin, source, store, stored).read_from(offset)
 
     def store(self, copies: CheckpointCopies, files: Sequence[HashedFile], kept: Sequence[str], done: Done) -> None:
-        """Bring files from this machine to the host, which removes all others but those with the hashes in ``kept``."""
+        """Send files to the host's store, which removes others than these and ``kept``."""
 
         def answered(missing: Missing) -> None:
             if missing.problem:
@@ -171,7 +171,7 @@ class CheckpointLink:
 
 
 def _pieces(copies: CheckpointCopies, file: HashedFile, offset: int) -> Iterator[Piece]:
-    """Yield the parts of a file from an offset on; raise OSError if it can no longer be read."""
+    """Yield the parts of a file from an offset on; raise OSError if it is unreadable."""
     is_last = False
     while not is_last:
         data = copies.read(file, offset)

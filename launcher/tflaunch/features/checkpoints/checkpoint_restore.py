@@ -30,7 +30,7 @@ class _Choice(NamedTuple):
 
 
 class Restore:
-    """Finds the newest checkpoint for one attempt, and puts it on the hosts that await it.
+    """The search for an attempt's newest checkpoint, and its transfer to the hosts.
 
     Candidates are the copies of the run, and what is on the host on which the task that writes ran last: it may have
     saved just before it failed. Before the first attempt of a run, all hosts are asked, which may have checkpoints of
@@ -134,7 +134,7 @@ class Restore:
         self.go_on(self._job)
 
     def _choose(self) -> None:
-        """Choose the newest checkpoint once all hosts that may answer have done so; fetch it if others need it."""
+        """Choose the newest checkpoint once all hosts not down answered; fetch if needed."""
         if self._fetched_from is not None:
             return
         waited_for = [host for host in self._sources if self._job.hosts[host].phase is not HostPhase.DOWN]
@@ -211,7 +211,7 @@ class Restore:
 
 
 def writer_of(job: Job) -> TaskPlan | None:
-    """Return the task that writes the checkpoints of a job: its chief, or else its first worker."""
+    """Return the task that writes the checkpoints of a job: chief, or first worker."""
     return next((task for task in job.plan.tasks if task.role in ("chief", "worker")), None)
 
 
@@ -227,6 +227,6 @@ def workdir_of(job: Job, task: TaskPlan) -> str:
 
 
 def directory_of(job: Job) -> str:
-    """Return the directory of checkpoints, absolute or relative to the working directories."""
+    """Return the checkpoint directory, absolute or relative to working directories."""
     assert job.plan.checkpoints is not None
     return placeholders.filled(job.plan.checkpoints.dir, {templates.RUN: job.run})

@@ -1,4 +1,4 @@
-"""Serve the calls about checkpoints: notice finished ones, send and receive their files, put them into directories.
+"""Calls about checkpoints: notice finished ones, transfer files, and place them.
 
 Reading and comparing happen in forks.
 """
@@ -55,7 +55,7 @@ class CheckpointCopies(Service):
         self._store.remove()
 
     def find_checkpoint(self, call: Call, message: dict[str, Any]) -> None:
-        """Answer with the newest checkpoint: at once, or with ``wait`` when there is a new one."""
+        """Answer with the newest checkpoint: at once, or with ``wait`` when it is new."""
         self._end_watch()
         self._store.retain(message["kept"])
         try:
@@ -106,7 +106,7 @@ class CheckpointCopies(Service):
         call.answer(problem=problem)
 
     def place_checkpoint(self, call: Call, message: dict[str, Any]) -> None:
-        """Put a checkpoint into working directories, and answer with what is missing for that."""
+        """Put a checkpoint into working directories; answer with the missing files."""
         try:
             own = self._expand(message["directory"])
             directories = [os.path.realpath(os.path.join(self._expand(path), own)) for path in message["workdirs"]]

@@ -1,4 +1,4 @@
-"""Keep files of checkpoints on this host by their content, and put checkpoints into the directory of a program.
+"""A host's store of checkpoint files by content, and copies for a program.
 
 What a program has written is copied into the store while its hash is computed, so that the copy can be sent at leisure:
 the program may overwrite or remove its own at any time.
@@ -55,7 +55,7 @@ class CheckpointStore:
         return read_part(lambda: os.open(self._path(digest), _FILE), offset)
 
     def lacks(self, digests: Iterable[str]) -> list[list[Any]]:
-        """Return the hashes of missing files, each with the number of bytes that have arrived."""
+        """Return the hashes of missing files, each with the number of bytes received."""
         missing = [digest for digest in dict.fromkeys(digests) if not os.path.exists(self._path(digest))]
         return [[digest, self._arriving[digest].size if digest in self._arriving else 0] for digest in missing]
 
@@ -97,7 +97,7 @@ class CheckpointStore:
     # ---- in a fork: these may take long
 
     def watch(self, directory: str, seen: list[Any] | None) -> dict[str, Any]:
-        """Return the newest checkpoint below a directory as `capture` does, once there is one other than ``seen``.
+        """Wait for a checkpoint other than ``seen``; return the newest as `capture` does.
 
         Args:
             directory: where the program writes; it may not exist yet.
@@ -118,7 +118,7 @@ class CheckpointStore:
             time.sleep(max(_SHORTEST, (time.monotonic() - began_at) * _SHARE))
 
     def look(self, directory: str) -> dict[str, Any] | None:
-        """Return the newest checkpoint as `capture` does, or None, where no program writes any more."""
+        """Capture the newest checkpoint where no program writes any more, or return None."""
         found = saved_checkpoints.find_newest(directory, is_quiet=True)
         return None if found is None else self.capture(directory, found, None)
 
@@ -148,7 +148,7 @@ class CheckpointStore:
         return {**about, "stamps": _stamps(found)}
 
     def _capture(self, directory: str, path: str, stamp: Stamp, rate: float | None) -> str | None:
-        """Copy a file into the store; return its hash, or None if it is not what was found."""
+        """Copy a file into the store; return its hash, None if it was changed or removed."""
         copy = os.path.join(self._directory, _CAPTURED)
         sha256, began_at, size = hashlib.sha256(), time.monotonic(), 0
         try:
@@ -172,7 +172,7 @@ class CheckpointStore:
         return sha256.hexdigest() if is_same else None
 
     def place(self, directories: list[str], files: list[list[Any]], age: float) -> dict[str, Any]:
-        """Put a checkpoint into directories in which no program writes, where it is not there yet.
+        """Put a checkpoint into directories that lack it and in which no program writes.
 
         Args:
             directories: the directories.
@@ -197,7 +197,7 @@ class CheckpointStore:
         return {"missing": missing, "problem": ""}
 
     def _place(self, directory: str, files: list[list[Any]], written_at: float) -> None:
-        """Copy files to where they belong: first beside them, so that a full disk leaves what was there."""
+        """Copy files to a directory by way of a staging one, so a full disk harms nothing."""
         staging = os.path.join(directory, f"{_STAGING}{os.getpid()}")
         os.makedirs(directory, exist_ok=True)
         for name in os.listdir(directory):

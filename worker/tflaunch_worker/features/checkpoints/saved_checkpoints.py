@@ -1,4 +1,4 @@
-"""Find the newest complete checkpoint below a directory, while a program may be writing the next one.
+"""The newest complete checkpoint below a directory in which a program may write.
 
 A checkpoint is what a program has to read to go on: of each directory the newest set of files that was written to its
 end, and the small files beside it that refer to it. Complete is
@@ -61,7 +61,7 @@ class Found:
 
 
 class UnfinishedError(Exception):
-    """Raised when a checkpoint is being written without which the others are not all that a program reads."""
+    """Raised for a checkpoint in progress without which the others are incomplete."""
 
 
 def find_newest(directory: str, is_quiet: bool) -> Found | None:
@@ -106,7 +106,7 @@ def _is_note(name: str) -> bool:
 
 
 def _directories(directory: str) -> list[tuple[str, Names]]:
-    """Return the directories in which checkpoints may be, as relative paths, with their regular files."""
+    """Return the directories for checkpoints, as relative paths, with regular files."""
     found, waiting, looked_at = [], [("", 0)], 0
     while waiting and looked_at <= _MOST_ENTRIES:
         path, depth = waiting.pop(0)
@@ -130,7 +130,7 @@ def _directories(directory: str) -> list[tuple[str, Names]]:
 
 
 def _newest_of(directory: str, names: Names, is_quiet: bool) -> tuple[str, list[str]] | None:
-    """Return the newest complete checkpoint of a directory: the file that decides its age, and all its files."""
+    """Return a directory's newest complete checkpoint: its dating file, and all files."""
     candidates = {name: parts for name in names if (parts := _parts(name, names, directory)) is not None}
     complete = [name for name in candidates if candidates[name] and _is_written(directory, name, names)]
     if complete:
@@ -164,7 +164,7 @@ def _parts(name: str, names: Names, directory: str) -> list[str] | None:
 
 
 def _latest(directory: str) -> str | None:
-    """Return the prefix that TensorFlow's file ``checkpoint`` names in its own directory."""
+    """Return the checkpoint's base name in TensorFlow's file ``checkpoint``, or None."""
     try:
         with open(os.path.join(directory, _STATE), "rb") as file:
             match = re.search(_LATEST, file.read(_LARGEST_NOTE))
@@ -199,7 +199,7 @@ def _is_written(directory: str, name: str, names: Names) -> bool:
 
 
 def _hdf5_size(head: bytes) -> int | None:
-    """Return the length of an HDF5 file according to its superblock, None if it is not one with usual offsets."""
+    """Return the length in an HDF5 superblock; None for others or unusual offsets."""
     if len(head) < 64 or not head.startswith(_HDF5):
         return None
     version = head[8]
