@@ -1,4 +1,4 @@
-"""Select the user's code for all hosts: what a spec's ``sync`` names, and the function that tasks call."""
+"""The files of a spec's ``sync``, and those of the function that tasks call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READ = 1024 * 1024
 
 
 def find_code(plan: Plan, run: Path | None) -> Code:
-    """Return the code of a plan with ``sync``: that which was kept in the directory of its run, if any.
+    """Return the code of a plan with ``sync``, from the run's directory if kept there.
 
     Raises:
         TflaunchError: a path does not exist or cannot be read, or there are too many files.
@@ -31,7 +31,7 @@ def find_code(plan: Plan, run: Path | None) -> Code:
 
 
 def gather(sync: SyncPlan, function: Path | None = None) -> Code:
-    """Return the files selected by a spec's ``sync``, and those of the function that the tasks call.
+    """Return the files selected by a spec's ``sync``, and those of a function.
 
     Args:
         sync: the selection.
@@ -109,7 +109,7 @@ def _walk(root: Path, start: Path, exclude: Sequence[str]) -> Iterator[Path]:
 
 
 def _kind(path: Path) -> str | None:
-    """Return "directory", "file", or "other" for pipes etc.; None for a missing file or a dangling link."""
+    """Return "directory", "file" or "other"; None for a missing file or link target."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -122,7 +122,7 @@ def _kind(path: Path) -> str | None:
 
 
 def _is_below(real_root: str, path: Path) -> bool:
-    """Return whether a path with all links resolved is inside the code; only then may it be copied."""
+    """Return whether a path's resolved target is in the code: only that may be copied."""
     return os.path.commonpath([real_root, os.path.realpath(path)]) == real_root
 
 

@@ -1,4 +1,4 @@
-"""The user's code: what hosts get of it, a copy in the directory of its run, and the upload to an agent.
+"""The user's code for hosts: its copy in the run's directory, and its upload.
 
 Hosts that need the code later get what the others got, even if it was edited meanwhile. An agent is offered all files
 by hash, and sent what it lacks.
@@ -46,14 +46,14 @@ class File(NamedTuple):
 
 
 class Code(NamedTuple):
-    """All that is sent. ``links``: (path, target) of symbolic links to directories or to the outside."""
+    """Files, and ``links`` to directories or to the outside, each as (path, target)."""
 
     directory: Path
     files: tuple[File, ...]
     links: tuple[tuple[str, str], ...]
 
     def offers(self) -> Iterator[Piece]:
-        """Yield what offers all files; each piece is answered, so that a slow link is never silent."""
+        """Yield the offers of all files; each is answered, so a slow link is never silent."""
         end = max(len(self.files), len(self.links), 1)
         for start in range(0, end, _OFFERED_AT_ONCE):
             some = slice(start, start + _OFFERED_AT_ONCE)
@@ -62,7 +62,7 @@ class Code(NamedTuple):
             yield Piece({**about, "files": files, "links": self.links[some]})
 
     def parts(self, wanted: Iterable[tuple[str, int]]) -> Iterator[Piece]:
-        """Yield the parts of contents, each given by its hash and the number of bytes already on the host.
+        """Yield the missing parts of contents; ``wanted``: hashes, and bytes on the host.
 
         Raises:
             OSError: a file can no longer be read.
@@ -72,11 +72,11 @@ class Code(NamedTuple):
             yield from _parts_of(self.source_of(files[sha256]), files[sha256], offset)
 
     def upload(self, begin: Begin, failed: Callable[[str], None]) -> CodeUpload:
-        """Return an upload to one agent, which begins calls with ``begin``; see `CodeUpload`."""
+        """Return an upload to one agent, which begins calls with ``begin``."""
         return CodeUpload(self, begin, failed)
 
     def keep(self, run: Path) -> Code:
-        """Copy the code to the directory of a run, and return the same code with its contents from there.
+        """Copy the code to a run's directory; return the code with its contents there.
 
         The largest files beyond `MOST_COPIED`, files that cannot be copied and those that change meanwhile are still
         read where they are. Code that comes from there already is returned as it is.
@@ -100,7 +100,7 @@ class Code(NamedTuple):
         return kept
 
     def export(self, run: Path) -> list[tuple[Path, str]]:
-        """Describe in the directory of a run a copy with all of the code; return its files, and their paths there."""
+        """Describe a full copy of the code for a run; return files and their paths in it."""
         _describe(self._replace(files=tuple(file._replace(source=None) for file in self.files)), run)
         return [(self.source_of(file), f"{DIRECTORY}/{file.path}") for file in self.files]
 
@@ -148,7 +148,7 @@ def _describe(code: Code, run: Path) -> None:
 
 
 def read_copy(run: Path) -> Code | None:
-    """Return the code that was kept in the directory of a run; None if there is none, or half of it."""
+    """Return the code kept in a run's directory; None if it is missing or incomplete."""
     try:
         found = wire.parse((run / _NAME).read_bytes())
         files = tuple(
@@ -187,7 +187,7 @@ def _remove(path: Path) -> None:
 
 
 def _parts_of(path: Path, file: File, offset: int) -> Iterator[Piece]:
-    """Yield the parts of a file up to its recorded size; the agent detects if the file has changed."""
+    """Yield a file's parts up to its recorded size; the agent detects other content."""
     with path.open("rb") as stream:
         stream.seek(offset)
         while True:

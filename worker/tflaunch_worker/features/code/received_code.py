@@ -1,4 +1,4 @@
-"""Receive the user's code, cached on this host by content, so that only changed files are transferred.
+"""The receipt of the user's code, cached by content: only changed files are sent.
 
 A file is cached under the SHA-256 of its content and copied into the run's own directory, where its tasks may change
 it. Files that no run has used for a month are removed from the cache. Incomplete files are in the agent's directory and
@@ -87,7 +87,7 @@ class Files:
         return self._missing is not None and not self._missing
 
     def wanted(self) -> list[tuple[str, int]]:
-        """Return the files still to be sent: hashes, each with the number of bytes that have already arrived."""
+        """Return the hashes of the files to be sent, each with the bytes already received."""
         arrived = {digest: part.size for digest, part in self._parts.items()}
         return [(digest, arrived.get(digest, 0)) for digest in sorted(self._missing or ())]
 
@@ -142,7 +142,7 @@ class Files:
     # ---- files for the tasks
 
     def place(self) -> str:
-        """Copy everything to the tasks' code directory; return "" or the reason for a failure. May take long."""
+        """Copy all to the tasks' code directory; return "" or the reason. May take long."""
         is_new = not os.path.lexists(self._place)
         try:
             os.makedirs(self._place, mode=0o700, exist_ok=True)
@@ -159,7 +159,7 @@ class Files:
         return ""
 
     def _free(self, path: str) -> str:
-        """Return where to write a file, with real directories above it and nothing at the path itself.
+        """Return a file's free path, with real directories above it.
 
         Tasks of an earlier attempt may have replaced a directory by a link, which would lead our writes elsewhere.
         """
