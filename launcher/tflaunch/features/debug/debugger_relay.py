@@ -1,4 +1,4 @@
-"""Connect terminals at the control socket with tasks that wait at a breakpoint, through the links to their agents."""
+"""Links between terminals at the control socket and tasks at a breakpoint."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DebuggerRelay(Watcher):
             self._attached[caller].call.tell(what=what)
 
     def _begin(self, caller: Caller, tasks: Sequence[str]) -> None:
-        """Attach a caller to the first of these tasks that waits at a breakpoint, at once or later; [] for all."""
+        """Attach a caller to the first of ``tasks`` ([]: all) that waits at a breakpoint."""
         self._end(caller)
         caller.closed = lambda: self._end(caller)
         self._waiting[caller] = tasks
@@ -81,7 +81,7 @@ class DebuggerRelay(Watcher):
 
 
 class Debugging:
-    """A caller as the terminal of the process of a task that waits at a breakpoint, instead of any earlier one.
+    """A caller's terminal of a process at a breakpoint, which replaces an earlier one.
 
     It is a call to the agent of the host, which sends the next output after a message that the last one was read.
     """

@@ -1,4 +1,4 @@
-"""Use the debugger of a task that waits at a breakpoint: its output here, and commands from a file descriptor."""
+"""The debugger of a task at a breakpoint, with commands from a file descriptor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DebuggerClient:
         show: Callable[[str], None],
         say: Callable[[str], None],
     ) -> None:
-        """Ask to debug the first of some tasks, by default of all, that waits at a breakpoint.
+        """Ask to debug the first of ``tasks``, by default of all, at a breakpoint.
 
         Commands are read from a descriptor; ``show`` gets the debugger's output, and ``say`` messages about it.
 
@@ -45,7 +45,7 @@ class DebuggerClient:
         self._client.say("debug", tasks=list(tasks))
 
     def run(self) -> str:
-        """Pass on commands and output until the terminal is not attached any more; return why.
+        """Pass on commands and output until the terminal is detached; return the reason.
 
         They are `LINK_LOST` and those of `debugger_relay.REASONS`. At the end of the commands, the task continues.
 
@@ -126,7 +126,7 @@ class _Lines:
         return b"\n" not in self._data and not self._is_at_end
 
     def take(self) -> str | None:
-        """Return the next line with its newline; "" at the end, None if only a part of one is there yet.
+        """Return the next line with its newline; "" at the end, None if it is incomplete.
 
         Raises:
             ValueError: it is too long; it is left out.

@@ -1,4 +1,4 @@
-"""Processes of a task that wait at a `breakpoint()`, and the terminal that debugs one of them.
+"""Processes at a `breakpoint()`, and the terminal that debugs one of them.
 
 A process connects to a socket in the task's directory (`in_tasks.tflaunch_breakpoint` has its messages). One is served
 at a time; the next ones wait in the socket's queue, which costs nothing. A terminal that leaves, or whose link is lost,
@@ -62,7 +62,7 @@ class HostBreakpoints(Service):
             self._tasks[about] = Breakpoints(listener, *about, self.agent.loop, self.agent.link, self._limit)
 
     def attach_debugger(self, call: Call, message: dict[str, Any]) -> None:
-        """Attach a terminal to the process of an attempt that waits; the call is answered when it has left."""
+        """Attach a terminal to an attempt's waiting process; answer when it has left."""
         found = self._tasks.get((message["task"], message["attempt"]))
         if found is None:
             call.answer(reason="ended")
@@ -70,7 +70,7 @@ class HostBreakpoints(Service):
             found.attach(call)
 
     def stop_task(self, name: str) -> None:
-        """Continue what waits at a breakpoint of a task that was sent TERM, whose handler may want to save."""
+        """Continue a task's waiting processes: it was sent TERM, and may want to save."""
         for about in [about for about in self._tasks if about[0] == name]:
             self._tasks.pop(about).close()
 
@@ -78,7 +78,7 @@ class HostBreakpoints(Service):
 
 
 class ReportLimit:
-    """Limits how often the tasks of a host report a breakpoint, as supervisors accept a limited number of events."""
+    """A limit of a host's breakpoint reports: supervisors accept only so many events."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -211,7 +211,7 @@ class Breakpoints:
             self._cancel_report()
 
     def _show(self, text: str) -> None:
-        """Send output to the terminal, and read on when it has shown that; without one it is shown again later."""
+        """Send output, read on once it is shown; without a terminal, it is shown later."""
         body = text.encode("utf-8", "replace")[:MOST_OUTPUT]
         if self._process is not None and self._terminal is not None and self._is_shown and body:
             self._is_paused = True
@@ -280,7 +280,7 @@ class Breakpoints:
             self._show_again()
 
     def _hear(self, message: dict[str, Any]) -> None:
-        """Obey the terminal: a command, that it has shown the last output, or that the process goes on without it."""
+        """Obey the terminal: a command, an acknowledgement of output, or a detachment."""
         what = fields.text(message, "what")
         if what == "line":
             text = fields.text(message, "text", LONGEST_LINE)
@@ -316,7 +316,7 @@ class Breakpoints:
 
 
 def listen(directory: str) -> socket.socket | None:
-    """Return the socket at which processes of the task with this directory wait, None if there can be none."""
+    """Listen for processes of the task with this directory; return None on failure."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         with linux.short_path(directory) as short:

@@ -1,1 +1,1 @@
-"""Modules for tasks: this directory is the last one in their PYTHONPATH, so every name here must be unmistakable."""
+"""Modules for tasks, last in their PYTHONPATH: every name must be unmistakable."""

@@ -1,4 +1,4 @@
-"""`breakpoint()` in a task: Python's debugger, used from a terminal with `tflaunch debug`.
+"""`breakpoint()` in a task: Python's debugger, used with `tflaunch debug`.
 
 PYTHONBREAKPOINT names `stop`, and PYTHONPATH leads here, so that programs need not have tflaunch installed. The thread
 that stops connects to a socket in the task's directory and waits for commands; the agent passes them on. The messages
@@ -38,7 +38,7 @@ _LOCAL = threading.local()
 
 
 def stop(*, header: Optional[str] = None, commands: Optional[list[str]] = None) -> None:
-    """Stop the calling thread in its caller until `tflaunch debug` continues it, like `pdb.set_trace`.
+    """Stop the caller's thread, like `pdb.set_trace`, until `tflaunch debug` goes on.
 
     Args:
         header: shown before the first prompt.
@@ -160,7 +160,7 @@ class _Debugger(pdb.Pdb):
 
     @property
     def is_over(self) -> bool:
-        """Whether this debugger will not stop its thread any more, or is that of a parent process."""
+        """Whether this debugger stops its thread no more, or is that of a parent process."""
         return self._channel.is_over or self._process != os.getpid()
 
     def interaction(self, frame: Optional[FrameType], *about: Any) -> None:
@@ -217,5 +217,5 @@ class _Debugger(pdb.Pdb):
     do_restart = do_run
 
     def do_interact(self, arg: str) -> None:
-        """Not possible here: statements can be entered at the prompt, with `!` before them."""
+        """Not possible here: enter statements at the prompt, with `!` before them."""
         self.error("not possible in a task; enter statements here, with ! before them")
