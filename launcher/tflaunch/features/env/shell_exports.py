@@ -26,7 +26,7 @@ def run_by_hand(plan: Plan) -> str:
 
 
 def shell_exports(plan: Plan, task: TaskPlan) -> str:
-    """Return shell commands that prepare a shell for running the task's command by hand."""
+    """Return shell commands that prepare a shell to run the task's command by hand."""
     env = task_env.for_attempt(task.env, run_by_hand(plan), 0)
     lines = [f"export {name}={secret_in_shell(source)}" for name, source in sorted(plan.secrets.items())]
     lines += [f"unset {name}" for name in task.unset]  # some of the secrets come from these
