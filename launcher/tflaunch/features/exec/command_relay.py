@@ -1,4 +1,4 @@
-"""Run commands beside tasks for callers at the control socket: each is a call to the agent of its host."""
+"""Commands beside tasks for callers at the control socket, as calls to agents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CommandRelay(Watcher):
         self._running: dict[Caller, dict[str, _Command]] = {}
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> None:
-        """Run a command on the host of a task, or without ``task`` on all hosts; or tell a command something.
+        """Run a command beside ``task``, or without it on all hosts, or pass a message on.
 
         The caller gets ``exec_begun`` (hosts), for each host ``exec_told`` (host, what, size) as it comes from there,
         and ``exec_ended`` (host, code, problem). When it leaves, the commands are ended.
@@ -56,7 +56,7 @@ class CommandRelay(Watcher):
                 self._begin(commands[host], host, {**about, "task": task})
 
     def _tasks_by_host(self, task: str) -> dict[str, str]:
-        """Return the host of a task, and the task; for "" all hosts with tasks, each with its first one."""
+        """Return tasks by host: the given one, or for "" the first one of each host."""
         if task:
             require_tasks([task], self._job)
             return {self._job.host_of(task): task}

@@ -18,7 +18,10 @@ _READ = 4096
 
 
 class OwnTerminal:
-    """Passes all keys on as bytes, Ctrl-C and Ctrl-Z too, until it is left. ``changes`` is readable after a change."""
+    """A terminal that passes on all keys as bytes, Ctrl-C and Ctrl-Z too.
+
+    ``changes`` is readable after its size has changed.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

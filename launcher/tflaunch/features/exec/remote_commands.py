@@ -23,7 +23,7 @@ Show = Callable[[str, str, bytes], None]
 
 
 class Ended(NamedTuple):
-    """How a command has ended on a host: its exit code, and a sentence if that is not its own, or ""."""
+    """The exit code of a command on a host, and the ``problem`` if it is not its own."""
 
     code: int
     problem: str
@@ -49,7 +49,7 @@ class RemoteCommands:
             raise TflaunchError(f"{error}; {hint}", EXIT_USAGE) from None
 
     def begin(self, task: str, argv: Sequence[str], terminal: OwnTerminal | None) -> list[str]:
-        """Begin to execute ``argv``, by default a shell, beside a task, or with "" on all hosts; return the hosts.
+        """Begin ``argv`` or a shell beside a task, "" for all hosts; return the hosts.
 
         Raises:
             TflaunchError: the supervisor refuses, has exited, or does not answer.
@@ -65,7 +65,7 @@ class RemoteCommands:
         return self._hosts
 
     def run(self, show: Show, stdin: int | None, terminal: OwnTerminal | None) -> dict[str, Ended]:
-        """Pass on input and output until the command has ended on all hosts; return how, by host.
+        """Pass on input and output until the command has ended; return its end per host.
 
         Args:
             show: gets the output.
@@ -91,7 +91,7 @@ class RemoteCommands:
         self._client.close()
 
     def _serve(self, show: Show, terminal: OwnTerminal | None) -> None:
-        """Take what comes next: at most one of each, so that Ctrl-C reaches a program that prints all the time."""
+        """Serve at most one event of each source, so that Ctrl-C gets through any output."""
         stdin = self._stdin if self._room else None
         watched = [stdin, None if terminal is None else terminal.changes, self._client.descriptor]
         patience = 0 if self._client.has_message else None

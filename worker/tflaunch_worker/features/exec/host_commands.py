@@ -1,4 +1,4 @@
-"""Commands that users run beside the tasks of this host, in the directory and the environment of one.
+"""Commands of users beside tasks, with the directory and environment of one.
 
 They never count as the task, and do not report progress or stop at a `breakpoint()` as the task does.
 """
@@ -45,7 +45,7 @@ class HostCommands(Service):
         self._running: set[RunningCommand] = set()
 
     def run_command(self, call: Call, message: dict[str, Any]) -> None:
-        """Run a command beside the latest attempt of a task, in a terminal unless ``columns`` is 0.
+        """Run a command beside a task's latest attempt, in a terminal if ``columns`` > 0.
 
         It is answered with the exit code, which is 128 + N for a signal, and the problem that caused it, or "".
         """
@@ -72,7 +72,7 @@ class HostCommands(Service):
 
 
 def _beside(task: spawn.Command, argv: list[str], term: str) -> spawn.Command:
-    """Return a command, by default a shell, with the environment and directory of a task."""
+    """Return a command, by default a shell, with a task's environment and directory."""
     env = {**task.env, "TFLAUNCH_PROGRESS": ""}
     for feature in features().values():
         for name, variable in feature.variables.items():

@@ -1,4 +1,4 @@
-"""A command beside a task: its processes, and its bytes in both directions, at most a window at a time.
+"""A command beside a task: its processes, and its bytes within a window each way.
 
 Its processes are those below its *keeper*, a fork of the agent that starts it and adopts all that it leaves: they are
 known whatever session or environment they have, and never count as those of the task. They end with the call: they get
@@ -42,7 +42,7 @@ check_size = schema.integer(0, 2**15)
 
 
 class RunningCommand:
-    """A process with its streams; the call carries its output, and is answered when nothing of it is left."""
+    """A process and its streams; its call carries output until nothing of it is left."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class RunningCommand:
     # ---- the caller
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Obey the caller: input and its end, how much output it has taken, and the size of its terminal.
+        """Obey the caller: input and its end, output taken, and the terminal's size.
 
         Raises:
             ValueError: it is anything else.
@@ -190,7 +190,7 @@ class RunningCommand:
     # ---- the end
 
     def _kill_in_time(self) -> None:
-        """Kill its processes when it is time, until their keeper has seen the last one die."""
+        """Kill its processes when it is time, until their keeper has reaped the last one."""
         if self._timer is not None:
             self._timer.cancel()
         if self._is_over:
@@ -207,7 +207,7 @@ class RunningCommand:
         )
 
     def _ended_with(self, result: tuple[int, str] | None) -> None:
-        """Take the exit code, once nothing is left of the command; None if its keeper was killed."""
+        """Take the exit code at the command's end; None if its keeper was killed."""
         if result is not None:
             self._result = (result[0], result[1])
         self._end()
@@ -228,7 +228,7 @@ class RunningCommand:
 
 
 def _be_keeper(kept: Collection[int], answer: int) -> None:
-    """Prepare this fork to adopt processes: it has only these descriptors of the agent, and gets TERM if that dies."""
+    """Make this fork adopt orphans, close descriptors, and get TERM if the agent dies."""
     process_state.close_all_but([answer, *kept])
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
     linux.die_with_parent(signal.SIGTERM)
@@ -236,7 +236,7 @@ def _be_keeper(kept: Collection[int], answer: int) -> None:
 
 
 def _keep(command: spawn.Command, settings: TaskSettings, streams: tuple[int, int, int]) -> tuple[int, str]:
-    """Start the command, in its keeper; return its exit code and why it was not started once nothing of it is left."""
+    """Run the command; return its exit code and start problem once nothing is left."""
     agent = os.getppid()
     try:
         pid, report = spawn.fork_program(command, settings, streams)
@@ -277,7 +277,7 @@ def check_told(message: Mapping[str, Any], size: int) -> str:
 
 
 def _open_terminal(size: tuple[int, int]) -> _Streams:
-    """Return the descriptor for the input of a new terminal, that of its output, and those of its processes."""
+    """Open a terminal; return its input, its outputs, and its processes' descriptors."""
     ours, theirs = os.openpty()
     _set_size(ours, *size)
     return os.dup(ours), {ours: "output"}, (theirs, theirs, theirs)
