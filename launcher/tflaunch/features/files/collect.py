@@ -1,4 +1,4 @@
-"""Fetch the files that match patterns from the working directories of a run, of all hosts at once."""
+"""Transfer of matching files from a run's working directories, all hosts at once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FileAgent(Protocol):
     """Lists and reads files on a host."""
 
     def call(self, kind: str, wait: float, **about: Any) -> tuple[dict[str, Any], bytes]:
-        """Return the answer to a call; raise `LinkError` if there is none within ``wait`` seconds."""
+        """Return the answer to a call; raise `LinkError` after ``wait`` seconds."""
 
 
 Reach = Callable[[str], AbstractContextManager[FileAgent]]
@@ -51,7 +51,7 @@ Reach = Callable[[str], AbstractContextManager[FileAgent]]
 
 
 class Workdir(NamedTuple):
-    """A working directory on a host, as in the plan, and the tasks that have run in it."""
+    """A working directory on a host, as in the plan, and the tasks that ran in it."""
 
     host: str
     path: str
@@ -60,7 +60,7 @@ class Workdir(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """What was fetched from a working directory: ``files`` match, and ``fetched`` of them had to be transferred.
+    """The result of a fetch: ``files`` match, of which ``fetched`` were transferred.
 
     ``source`` is the working directory on its host; ``left_out`` counts symbolic links and unreadable files there.
     ``problem``: why not all of it is here, or "".
@@ -88,7 +88,7 @@ class Collected(NamedTuple):
 
 
 def workdirs_of(job: Job) -> list[Workdir]:
-    """Return the working directories of the tasks that were started, each with all its tasks."""
+    """Return the working directories of all started tasks, each with its tasks."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for process in job.plan.processes():
         state = job.tasks[process.task]
@@ -226,7 +226,7 @@ class Collection:
 
 
 class _Listing(NamedTuple):
-    """An agent's list of files inside the directory that match; ``left_out`` counts the others that do."""
+    """An agent's list of matching files; ``left_out`` counts matches not in it."""
 
     directory: str
     files: tuple[HashedFile, ...]

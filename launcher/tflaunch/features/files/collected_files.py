@@ -1,4 +1,4 @@
-"""Store the files of a working directory under their own paths; what is there with the same content is kept."""
+"""A store for a working directory's files by path; files that match are kept."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PARTS = ".parts"
 
 
 class CollectedFiles:
-    """Stores the files of one working directory. A file gets its name when it is complete."""
+    """The stored files of a working directory; only complete ones have their names."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        """Store files below ``directory``/``name``, created for the first one; incomplete ones are kept beside it."""
+        """Store files in ``directory``/``name``, created for the first; parts beside it."""
         self.directory = directory / name
         self._parts = directory / _PARTS / name
 

@@ -1,4 +1,4 @@
-"""Fetch files from working directories: at the end of a run, and while its tasks run, over the links of the run."""
+"""Transfer of files over a run's links, at its end and while its tasks run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_start(value: float, launching: Launching) -> None:
 
 
 class Collector(Watcher):
-    """Collects the results of one run at its end, and before that at intervals, if that was asked for.
+    """The collector of a run's results: at its end, and at intervals if asked for.
 
     What cannot be fetched, or changes while it is read, is left to the next round, or to the end of the run.
     """
@@ -69,7 +69,7 @@ class Collector(Watcher):
         self._is_scheduled = self._is_closed = False
 
     def watch(self, job: Job, now: float) -> None:
-        """Take the job's state; the first time is an interval after the tasks have started."""
+        """Take the job's state; collect first an interval after the tasks have started."""
         self._job = job
         if self._every is not None and job.phase is Phase.RUNNING and not self._is_scheduled:
             self._is_scheduled = True
@@ -89,7 +89,7 @@ class Collector(Watcher):
         return Found(missing, fetched)
 
     def _stop(self, run: Run) -> bool:
-        """Stop, so that the files can be collected at the end; return whether that is possible."""
+        """Stop, so that files can be collected at the end; return whether it is possible."""
         self._is_closed = True
         collection = self._collection
         if collection is None:

@@ -1,4 +1,4 @@
-"""Patterns of files below working directories, in `collect` of a spec and on the command line."""
+"""Patterns of files in working directories, in `collect` and on the command line."""
 
 from __future__ import annotations
 

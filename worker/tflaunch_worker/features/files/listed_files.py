@@ -1,4 +1,4 @@
-"""Find the files that tasks have written into a working directory, so that the launcher can fetch them.
+"""The files that tasks have written into a working directory, for the launcher.
 
 Patterns are relative paths: ``*`` and ``?`` match within a name, ``**`` matches any number of directories, and the name
 of a directory matches everything below it. Symbolic links are neither followed nor fetched.
@@ -54,7 +54,7 @@ def _advance(state: State, name: str) -> State:
 
 
 def _with_shorter(rests: Iterable[tuple[str, ...]]) -> State:
-    """Return the rests, also without the leading ``**``, which match no directory, too."""
+    """Return the rests, also without leading ``**``, which match no directory, too."""
     found = set()
     for rest in rests:
         found.add(rest)
@@ -65,7 +65,7 @@ def _with_shorter(rests: Iterable[tuple[str, ...]]) -> State:
 
 
 def list_files(directory: str, patterns: list[str]) -> dict[str, Any]:
-    """Return path, size and SHA-256 of the files that match, how many were left out, and what could not be read.
+    """Return path, size and SHA-256 of matches, the number left out, and a problem.
 
     May take long.
     """
@@ -88,7 +88,7 @@ def list_files(directory: str, patterns: list[str]) -> dict[str, Any]:
 
 
 def _look(directory: str, patterns: list[str]) -> Iterator[tuple[file_trees.Entry, bool]]:
-    """Yield the files and symbolic links that match below a directory, and the directories that cannot be searched.
+    """Yield matching files and links below a directory, and unreadable directories.
 
     The latter match, too, if all that is in them does.
     """
@@ -142,7 +142,7 @@ class FileListing(Service):
     }
 
     def list_files(self, call: Call, message: dict[str, Any]) -> None:
-        """List the files that match patterns in a task's working directory, and let the launcher read them."""
+        """List matching files of a task's working directory for the launcher to read."""
         workdir, patterns = message["workdir"], message["patterns"]
         about = message["task"], message["attempt"]
         nothing: dict[str, Any] = {"files": [], "left_out": 0}
