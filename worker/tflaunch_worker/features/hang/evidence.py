@@ -1,4 +1,4 @@
-"""Collect where the processes of tasks are, and what they wait for, without stopping or signalling them.
+"""The positions and waits of tasks' processes, without stops or signals.
 
 Two samples are taken some seconds apart: what has not changed in between has not moved. The agent reads the stacks
 itself, because Linux may let only the ancestors of a process read its memory (Yama).
@@ -113,7 +113,7 @@ class EvidenceCollector:
 
 
 class _Sample:
-    """A process at one moment: its CPU time in ticks, its main thread, and those that run Python or wait for files."""
+    """A process at one moment: CPU ticks, and its main, Python and blocked threads."""
 
     def __init__(self, pid: int, at: float) -> None:
         self.pid = pid
@@ -171,7 +171,7 @@ def _waiting_for_files(pid: int, without: list[int]) -> list[int]:
 
 
 def _stat(place: str) -> tuple[str, str, int]:
-    """Return name, state letter and CPU time in ticks of a process or thread; "" for one that is gone."""
+    """Return name, state and CPU ticks of a process or thread; "" if it has ended."""
     head, _, rest = (procfs.read(f"{place}/stat") or "").rpartition(")")
     fields = rest.split()
     return (head.partition("(")[2], fields[0], int(fields[11]) + int(fields[12])) if fields else ("", "", 0)
@@ -194,7 +194,7 @@ def _target(pid: int, place: str) -> str:
 
 
 def _cpu_wait(pid: int) -> float:
-    """Return for how many seconds the living threads of a process waited for a CPU, in sum; 0 if unknown."""
+    """Return the seconds for which living threads waited for a CPU; 0 if unknown."""
     waited = 0.0
     for thread in procfs.threads_of(pid):
         words = (procfs.read(f"/proc/{pid}/task/{thread}/schedstat") or "").split()  # None: it has ended
@@ -203,7 +203,7 @@ def _cpu_wait(pid: int) -> float:
 
 
 def _lock_holder(pid: int) -> str:
-    """Return ``, which python (pid 7) has locked`` for a process that waits for a lock; "" if that is unknown."""
+    """Return ``, which python (pid 7) has locked`` for a process; "" if unknown."""
     holders: dict[str, str] = {}
     for line in (procfs.read("/proc/locks") or "").splitlines():  # a lock is followed by those who wait for it
         words = line.split()
@@ -286,7 +286,7 @@ class _ConnectionTables:
 
 
 def _connections(directory: str) -> dict[str, dict[str, Any]]:
-    """Return the TCP sockets in a namespace that listen, connect or are connected, by ``socket:[INODE]``."""
+    """Return a namespace's TCP sockets, listening or connected, by ``socket:[INODE]``."""
     found = {}
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for line in (procfs.read(f"{directory}/{name}") or "").splitlines()[1:]:

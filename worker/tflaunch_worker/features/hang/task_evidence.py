@@ -1,4 +1,4 @@
-"""Tell the supervisor where the processes of tasks are, and look at a task that hangs before it is ended."""
+"""Reports of the positions of tasks' processes, also before a hung task is ended."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class TaskEvidence(Service):
         call.answer()
 
     def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
-        """Wait until all tasks are looked at: the supervisor asks for that at the same time."""
+        """Wait until all tasks are sampled, for which the supervisor asks meanwhile."""
         self._collector.ask(self.agent.pids, lambda _: looked())
