@@ -17,7 +17,7 @@ def _table() -> list[tuple[re.Pattern[str], HintRule]]:
 
 
 def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
-    """Return one sentence about why a task ended and what to do, None if no known problem matches."""
+    """Explain a task's end and its remedy in a sentence; None for an unknown problem."""
     lines = failures.bounded(lines)
     ended_by = failures.find_failure(lines)
     log, error = "\n".join(lines), "\n".join(last_words(lines, ended_by))
