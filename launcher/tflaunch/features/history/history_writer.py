@@ -1,4 +1,4 @@
-"""Write what the tasks of a run reported and used over time: a bounded file in the run's directory."""
+"""The history of a run's reports and usage: a bounded file in its directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_LINE = MOST_BYTES // 200  # so that a curve of a run of many tasks has 
 
 
 class HistoryWriter:
-    """Writes the history of one run, which no other process does; a new one goes on with what is there.
+    """The only writer of a run's history; a new one continues the file.
 
     When there are too many moments, or the file is too large, every other moment is dropped, and from then on they are
     taken half as often: so that a curve of a run of any length has a bounded number of points, evenly spaced. Of a run
