@@ -1,4 +1,4 @@
-"""Predict when the memory of a host is full, from how that of its tasks grows. Pure.
+"""A forecast of full memory on a host, from the growth of its tasks. Pure.
 
 Memory grows while a program starts, and a cache or a shuffle buffer fills. Growth counts as steady if it goes on at the
 same rate for a time that is long compared with what is predicted from it.
@@ -38,7 +38,7 @@ class MemoryGrowth:
             self._series.add(at, size)
 
     def rate(self, room: float) -> float | None:
-        """Return the bytes per second by which it grows steadily; None if it does not, or ``room`` lasts for long.
+        """Return the steady growth in bytes/s; None if unsteady or if ``room`` lasts long.
 
         Args:
             room: how many bytes are left.
@@ -55,7 +55,7 @@ class MemoryGrowth:
 
 
 def seconds_left(room: float, rates: Sequence[float]) -> float | None:
-    """Return when memory is full if tasks grow at these rates; None for later than `LONGEST`."""
+    """Return the seconds until memory is full at these rates; None beyond `LONGEST`."""
     left = room / sum(rates) if rates else float("inf")
     return left if left <= LONGEST else None
 
@@ -80,7 +80,7 @@ def _is_steady(points: Sequence[tuple[float, float]], span: float, rate: float) 
 
 
 def _size_at(points: Sequence[tuple[float, float]], at: float) -> float:
-    """Return the size at a moment, between the medians of three points before and after it."""
+    """Interpolate the size at a moment, between medians of three points around it."""
     place = next((number for number, point in enumerate(points) if point[0] >= at), len(points) - 1)
     (then, before), (later, after) = _smooth(points, max(place - 1, 0)), _smooth(points, place)
     return after if later <= then else before + (after - before) * (at - then) / (later - then)
@@ -92,7 +92,7 @@ def _smooth(points: Sequence[tuple[float, float]], place: int) -> tuple[float, f
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
-    """Return the median of the slopes between points half the series apart, which outliers do not move."""
+    """Return the median slope between points half a series apart, robust to outliers."""
     from statistics import median  # takes 2 ms to import, for a series that few runs get
 
     half = len(points) // 2

@@ -33,7 +33,7 @@ class TaskVitals(NamedTuple):
 
 
 class HostVitals(NamedTuple):
-    """A measurement of the tasks of a host; ``room`` is how many bytes more they can use, None if unknown."""
+    """A measurement of a host's tasks; ``room``: bytes left to them, None if unknown."""
 
     room: Count | None
     tasks: Mapping[str, TaskVitals]

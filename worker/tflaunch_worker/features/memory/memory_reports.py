@@ -1,4 +1,4 @@
-"""Report every ten seconds or less often how much memory tasks use, and how much their host has left.
+"""Reports of memory used by tasks and left, every ten seconds or less often.
 
 The agent only measures; the supervisor decides what it means. The period follows from the cost.
 """
@@ -65,7 +65,7 @@ class VitalsReporter:
         self._tasks.pop(task, None)
 
     def resend_history(self) -> None:
-        """Report the next time how the memory has grown so far: there is a new supervisor, or a new link."""
+        """Send the growth so far with the next report, to a new supervisor or link."""
         self._is_history_due = True
 
     def growth(self) -> str:
@@ -96,7 +96,7 @@ class VitalsReporter:
         self._schedule()
 
     def _scan(self, now: float) -> None:
-        """Find the processes of each task: a program may be started by a shell, and start others."""
+        """List each task's processes: shells start programs, and programs start others."""
         leaders = {pid: task for task, watched in self._tasks.items() if (pid := watched.pid())}
         for watched in self._tasks.values():
             watched.pids = [watched.pid()] if watched.pid() else []
@@ -127,7 +127,7 @@ class MemoryService(Service):
         self._call: Call | None = None
 
     def watch_memory(self, call: Call, message: dict[str, Any]) -> None:
-        """Tell the memory of the tasks at intervals, the first time with how it has grown so far."""
+        """Send the tasks' memory at intervals, the first time with its growth so far."""
         self._call = call
         self._vitals.resend_history()
 
@@ -163,7 +163,7 @@ class _Watched:
         self.memory = MemorySeries()
 
     def grown(self) -> tuple[float, float, float, float]:
-        """Return by how many bytes, and in how many seconds, the memory has grown, and its first and last size.
+        """Return the memory's growth, its duration in seconds, and first and last size.
 
         It counts from the smallest size since the first measurement.
         """

@@ -1,4 +1,4 @@
-"""A short history of one figure, such as the memory of a task: fine at its end, coarse before."""
+"""A short history of one figure, such as a task's memory: fine only at its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COARSE = 40  # of them, whose distance grows
 
 
 class MemorySeries:
-    """At most `MOST` points (seconds, bytes): the last ones as they came, earlier ones ever more sparsely."""
+    """At most `MOST` points (seconds, bytes): recent ones all, earlier ones sparsely."""
 
     def __init__(self) -> None:
         self._coarse: Points = []

@@ -1,4 +1,4 @@
-"""Find evidence in the kernel's counters and log that its OOM killer ended a process; never blocks."""
+"""Evidence of OOM kills in the kernel's counters and log; never blocks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OomWatch:
         self._log = _open_log(log, proc)
 
     def evidence(self, pid: int) -> str:
-        """Return a clause about how the OOM killer ended this process, or "" without evidence. Never raises.
+        """Return a clause about an OOM kill of this process, or "". Never raises.
 
         Args:
             pid: a child of ours that died of SIGKILL. Ask once per process: one kill explains one death.
@@ -43,7 +43,7 @@ class OomWatch:
             return ""  # a missing explanation is better than a failure
 
     def room(self) -> int | None:
-        """Return how many bytes more can be used before a limit of a cgroup or the machine's memory is reached.
+        """Return the bytes left until a limit of a cgroup or the machine is reached.
 
         None if unknown. Memory that the kernel would reclaim does not count as used. Never raises.
         """
@@ -123,7 +123,7 @@ class _Group:
         self._hits = self._count_hits()
 
     def kills(self) -> int:
-        """Return how many processes of the group (with v2 also of its subgroups) were killed so far."""
+        """Return the number of killed processes of the group, with v2 also of subgroups."""
         return _count(f"{self._directory}/{'memory.events' if self._is_v2 else 'memory.oom_control'}", "oom_kill")
 
     def has_hit_limit(self) -> bool:
@@ -132,7 +132,7 @@ class _Group:
         return self._hits > before and self._limit() is not None
 
     def is_full_with_swap(self) -> bool:
-        """Return whether its processes have used everything that its limit of memory and swap together allows."""
+        """Return whether its processes have used its whole limit of memory and swap."""
         limit, most = self._limit_with_swap(), self._number_in("memory.memsw.max_usage_in_bytes")
         return limit is not None and most is not None and most >= limit - _BATCH
 
@@ -190,7 +190,7 @@ def _memory_groups(root: str, proc: str) -> list[_Group]:
 
 
 def _upwards(name: str) -> list[str]:
-    """Split "/a/b" into "/a/b", "/a" and ""; a name outside our view of the tree gives "" alone."""
+    """Split "/a/b" into "/a/b", "/a" and ""; return "" alone for names out of view."""
     parts = [part for part in name.split("/") if part]
     if ".." in parts:
         return [""]
@@ -198,7 +198,7 @@ def _upwards(name: str) -> list[str]:
 
 
 def _open_log(path: str, proc: str) -> int | None:
-    """Open the kernel's log at its end; return None if we may not read it or it uses other pids than ours."""
+    """Open the kernel's log at its end; None if it is unreadable or has other pids."""
     try:
         if os.readlink(f"{proc}/self/ns/pid") != _FIRST_PID_NAMESPACE:
             return None
@@ -214,7 +214,7 @@ def _open_log(path: str, proc: str) -> int | None:
 
 
 def _count(path: str, name: str) -> int:
-    """Return the number after a name in a file of names and numbers, or 0 if the name is missing."""
+    """Return the number after a name in a file of such lines, or 0 without the name."""
     for line in _read(path).splitlines():
         words = line.split()
         if len(words) == 2 and words[0] == name:
