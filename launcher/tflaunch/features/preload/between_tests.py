@@ -30,7 +30,7 @@ class BetweenTests:
         return {warm_client.DIRECTORY: str(self._directory)}
 
     def fields_for(self, item: pytest.Item, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the fields of a spec that keep what the test imports for the next one, as far as that is safe."""
+        """Return spec fields that keep a test's imports for the next one, if that is safe."""
         if given.keys() & {"preload", "warm"}:
             return {}
         above = [directory for directory in item.path.parents if directory.is_relative_to(item.config.rootpath)]

@@ -1,4 +1,4 @@
-"""`warm`: start, list and end the processes that have imported modules for later runs."""
+"""`warm`: start, list and end processes with modules imported for later runs."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _seconds(text: str) -> float:
 
 
 def _plan(spec: Path | None, python: str, roles: ClusterOptions, settings: tuple[str, ...]) -> Plan:
-    """Return the plan of a spec, or of a cluster without one; with `warm`, whatever the spec says."""
+    """Return the plan of a spec, or of a cluster without one, always with `warm`."""
     from tflaunch.clusterspec import load
     from tflaunch.discovery import prepare
 

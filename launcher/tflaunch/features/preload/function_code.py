@@ -28,7 +28,7 @@ _REORDERS = ("insert", "pop", "remove", "reverse")
 
 
 def describe(name: str, functions: Sequence[FunctionType], data: bytes) -> dict[str, object]:
-    """Return the modules that a function may import, and why none must be imported before it, "" if they may.
+    """Return a function's ``imports``, and the ``reason`` against early ones, or "".
 
     Args:
         name: the function's.
@@ -40,7 +40,7 @@ def describe(name: str, functions: Sequence[FunctionType], data: bytes) -> dict[
 
 
 def _reason_against(functions: Sequence[FunctionType], data: bytes) -> str:
-    """Return why modules must not be imported before functions are called, or "" if they may."""
+    """Return the reason against imports before the functions are called; "" for none."""
     if not functions:
         return "is part of a package, so what it does first is not known beforehand"
     texts = _texts(data)
@@ -53,7 +53,7 @@ def _reason_against(functions: Sequence[FunctionType], data: bytes) -> str:
 
 
 def _find_imports(functions: Sequence[FunctionType], data: bytes) -> set[str]:
-    """Return the names of modules that functions import, and those of modules that their pickle may refer to."""
+    """Return the modules that functions import or that their pickle may refer to."""
     # What is pickled by value keeps the name of its module, but no task imports that.
     found = {text for text in _texts(data) or () if text in sys.modules}
     found -= {"__main__", *cloudpickle.list_registry_pickle_by_value()}
@@ -65,7 +65,7 @@ def _find_imports(functions: Sequence[FunctionType], data: bytes) -> set[str]:
 
 
 def _imported(code: CodeType, package: str) -> Iterator[str]:
-    """Yield the names of what a code's own statements import; ``from a import b`` may import a.b."""
+    """Yield the imports of a code's statements; ``from a import b`` may import a.b."""
     instructions = list(dis.get_instructions(code))
     for index, instruction in enumerate(instructions):
         if instruction.opname == "IMPORT_NAME":
@@ -88,7 +88,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 @functools.lru_cache(maxsize=1)
 def _texts(data: bytes) -> frozenset[str] | None:
-    """Return all texts in a pickle, names and constants of its code included; None if they are too many to look at."""
+    """Return all texts in a pickle, those of its code too; None if there are too many."""
     found = set()
     for count, (_, value, _) in enumerate(pickletools.genops(data)):
         if count == _MOST_OPERATIONS:
@@ -120,7 +120,7 @@ def _reason_in_code(code: CodeType) -> str:
 
 
 def _is_harmless(after: Sequence[dis.Instruction]) -> bool:
-    """Whether the instructions after ``environ`` read it, import it, or set a variable whose name is a constant."""
+    """Return whether code after ``environ`` reads or imports it, or sets a fixed name."""
     first, second = after[0], after[-1]
     if first.opname == "CONTAINS_OP" or first.argval in (*_READS, "environ"):
         return True

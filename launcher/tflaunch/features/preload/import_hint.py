@@ -1,4 +1,4 @@
-"""Say at the end of a run what `--preload` would have saved, as measured: most users have never heard of it."""
+"""A hint at the end of a run about the time that `--preload` would have saved."""
 
 from __future__ import annotations
 
@@ -33,13 +33,16 @@ class ImportTime(NamedTuple):
 
 
 class ImportTimes(NamedTuple):
-    """What a host has measured of the tasks that have imported TensorFlow at the same time."""
+    """A host's times of tasks that imported TensorFlow at the same time."""
 
     imports: tuple[ImportTime, ...]
 
 
 class ImportHint(Watcher):
-    """Has the host with the most tasks that can be forked time their imports: one is enough, as each step asks."""
+    """The watcher of import times on the host with the most tasks that can be forked.
+
+    One host is enough, as each step asks.
+    """
 
     def __init__(self, supervision: Supervision) -> None:
         plan, by_host = supervision.job.plan, dict[str, list[str]]()

@@ -1,4 +1,4 @@
-"""Decide, as far as the plan tells, which tasks to fork from a process with preloaded modules. Pure.
+"""The choice of tasks to fork from a preloaded process, from the plan alone. Pure.
 
 The host checks the rest before each start: `tflaunch_worker.features.preload.pool`.
 """
@@ -42,18 +42,18 @@ class Preloading(TaskStarter):
     """Forks tasks from processes that have imported their modules."""
 
     def prospect(self, plan: Plan, process: TaskPlan) -> str | None:
-        """Return the modules, or `REFUSED` and the reason in the command; None for those that are never forked."""
+        """Return the modules, or `REFUSED` and a reason; None for tasks never forked."""
         modules = _modules_for(plan, process)
         reason = program_source.check_command(list(process.argv)) if modules else ""
         return f"{REFUSED}{reason}" if reason else ",".join(modules) or None
 
     def order(self, plan: Plan, process: TaskPlan) -> Mapping[str, object]:
-        """Return the modules, where a function searches its own, and how the process with them outlives the run."""
+        """Return the modules, a function's search path, and the order for a warm server."""
         modules, search = _modules_for(plan, process), _search_path(plan, process)
         return {"preload": modules, "search": search, "warm": _warm_order(plan, process)}
 
     def describe_function(self, name: str, functions: Sequence[FunctionType], data: bytes) -> Mapping[str, object]:
-        """Return the modules that a function may import, and why none must be imported before it."""
+        """Return the modules a function may import, and the reason against early imports."""
         from tflaunch.features.preload import function_code  # it needs cloudpickle
 
         return function_code.describe(name, functions, data)
@@ -65,7 +65,7 @@ class Preloading(TaskStarter):
         return BetweenTests(directory)
 
     def recipe(self, plan: Plan, host: str) -> str | None:
-        """Return the recipe of the tasks on a host for which a warm server is used and kept; None for no tasks.
+        """Return the recipe of a host's tasks that use a warm server; None without any.
 
         A recipe is a hash of everything in the plan that decides what a task's process imports beforehand, and how,
         followed by ``=NAME`` for each variable with a secret. If the tasks of a host differ in that, its first one
@@ -86,14 +86,14 @@ def _modules_for(plan: Plan, process: TaskPlan) -> tuple[str, ...]:
 
 
 def _search_path(plan: Plan, process: TaskPlan) -> tuple[str, ...] | None:
-    """Return the directories in which a process' function also searches modules, None if it does not call one."""
+    """Return a function's further module directories; None for other processes."""
     if not plan.calls_function(process):
         return None
     return plan.searched if plan.is_like_here(process.host) else ()
 
 
 def _warm_order(plan: Plan, process: TaskPlan) -> dict[str, object] | None:
-    """Return how the process that imports a task's modules outlives the run; None if it does not."""
+    """Return the order by which a task's import process outlives the run, or None."""
     recipe = Preloading().recipe(plan, process.host)
     return {"recipe": recipe, "idle": plan.warm} if recipe is not None and recipe == _recipe(plan, process) else None
 

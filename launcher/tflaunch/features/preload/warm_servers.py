@@ -74,7 +74,7 @@ def on_this_machine(host: str = LOCALHOST, *, is_stop: bool = False) -> WarmServ
 
 
 def on_hosts(plan: Plan, *, is_stop: bool) -> tuple[WarmServers, list[str]]:
-    """Return the warm servers on the hosts of a plan, and a sentence about each host that cannot be reached.
+    """Return the warm servers on a plan's hosts, and a sentence per unreachable host.
 
     Args:
         plan: the plan.
@@ -114,7 +114,7 @@ def _visit(host: str, connector: AgentConnector, run: str, is_stop: bool) -> War
 
 
 def start_servers(plan: Plan) -> None:
-    """Leave a warm server on each host of a plan: by a run of it whose tasks only import, and end.
+    """Leave a warm server on each host of a plan, by a run of it that only imports.
 
     Raises:
         TflaunchError: no server can stay on a host; says why.
@@ -142,7 +142,7 @@ def start_servers(plan: Plan) -> None:
 
 
 def only_importing(plan: Plan) -> Plan:
-    """Return a plan that leaves the warm servers for another one: on each host one task, which ends at once."""
+    """Return a plan that leaves a plan's warm servers: one short task on each host."""
     chosen: dict[str, TaskPlan] = {}
     for process in plan.processes():
         if Preloading().order(plan, process)["warm"]:

@@ -1,4 +1,4 @@
-"""Turn a fork of the zygote into a task: replace its identity, then run the program as ``__main__``."""
+"""The step from a zygote's fork to a task: a new identity, then its ``__main__``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 
 
 def become_task(request: dict[str, Any], output: int, report: socket.socket, agent: int, import_output: bytes) -> None:
-    """Turn into the task and run its program; after this returns or raises, the interpreter ends as usual.
+    """Become the task and run its program; the interpreter then ends as usual.
 
     Args:
         request: ``argv``, ``env`` and ``workdir`` of the task.
@@ -163,7 +163,7 @@ def _flush_output() -> None:
 
 
 def _hide_own_frames(error: BaseException) -> None:
-    """Make the interpreter show an exception without the frames of this package, and then end as usual."""
+    """Hide this package's frames in the interpreter's traceback of an exception."""
     trace, hook = error.__traceback__, sys.excepthook
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next

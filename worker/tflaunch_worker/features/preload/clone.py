@@ -64,7 +64,7 @@ def _glibc_version() -> tuple[int, ...]:
 
 
 def _tid_address() -> int | None:
-    """Return the address of the C library's main thread id, which the kernel sets in a new process."""
+    """Return the address of the C library's main thread id, set by the kernel."""
     address = ctypes.c_void_p()
     libc = ctypes.CDLL(None)
     if libc.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0) != 0:

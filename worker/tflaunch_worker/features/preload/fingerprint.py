@@ -1,4 +1,4 @@
-"""Fingerprints of what a process has imported and of what it inherits, to notice that either would differ now."""
+"""Fingerprints of a process's imports and inherited state, to notice changes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _is_file(row: list[str]) -> bool:
 
 
 def changed_since(fingerprint: Fingerprint, when: int) -> str:
-    """Return a file that was changed or removed since a time in nanoseconds since the epoch, or "" if none was."""
+    """Return a file changed or removed since ``when``, epoch nanoseconds; "" for none."""
     for path, status in fingerprint.items():
         if status and isinstance(status[-1], int) and (status == _MISSING or status[-1] > when - _CLOCK_STEP):
             return path
@@ -80,7 +80,7 @@ def _is_package(entry: os.DirEntry[str]) -> bool:
 
 
 def _status(path: str) -> list[int] | None:
-    """Return the identity of a file's content, the time of change last; None without a file."""
+    """Return a file's identity, with the change time last; None without a file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -89,7 +89,7 @@ def _status(path: str) -> list[int] | None:
 
 
 def process_traits() -> dict[str, str]:
-    """Return the state that children inherit beside environment, directory and descriptors.
+    """Return the inherited state apart from environment, directory and descriptors.
 
     A run that is started by another process must find the same: user, limits, CPUs, control group, namespaces.
     """
@@ -108,6 +108,6 @@ def process_traits() -> dict[str, str]:
 
 
 def _without_session(group: str) -> str:
-    """Return a control group without systemd's group of the login session, which every login has for itself."""
+    """Return a control group without systemd's group for each login session."""
     parent, _, name = group.rpartition("/")
     return parent if name.startswith("session-") and name.endswith(".scope") else group

@@ -21,7 +21,7 @@ _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 def check_program(
     request: dict[str, Any], modules_before: set[str], added: list[str], started_by: Sequence[str] = ()
 ) -> tuple[str, set[str]]:
-    """Return why a task must not be forked from this process ("" if it may), and the packages it imports.
+    """Return the reason against a fork of a task, or "", and the packages it imports.
 
     Args:
         request: ``argv``, ``env`` and ``workdir`` of the task, and whether it calls a function (``is_function``).
@@ -51,7 +51,7 @@ def check_program(
 
 
 def _check_function(request: dict[str, Any], modules_before: set[str], roots: list[str]) -> tuple[str, set[str]]:
-    """Do the same for a program that calls a function, which imports modules of the user from ``roots``."""
+    """Check a program that calls a function, which imports modules from ``roots``."""
     program = program_source.find_program(request["argv"])
     assert program is not None
     directory = os.path.dirname(request["argv"][program[1]])
@@ -63,7 +63,7 @@ def _check_function(request: dict[str, Any], modules_before: set[str], roots: li
 
 
 def _package_directories(module: str) -> list[str]:
-    """Return where import hooks find a module's package off the path, as in an editable install."""
+    """Return directories off the path from which import hooks load a module's package."""
     package = module.partition(".")[0]
     found: list[str] = []
     for finder in sys.meta_path:
@@ -74,7 +74,7 @@ def _package_directories(module: str) -> list[str]:
 
 
 class ThreadWatch:
-    """Notes the modules whose import starts threads: an importer that finds nothing, and sees each import begin."""
+    """An importer that finds nothing, but notes modules whose import starts threads."""
 
     def __init__(self) -> None:
         self.started_by: list[str] = []
@@ -87,7 +87,7 @@ class ThreadWatch:
         self._begun.append(name)
 
     def look(self) -> None:
-        """Blame new threads on the innermost import that goes on, or else on the outermost of those that have ended."""
+        """Blame new threads on the innermost ongoing import, or the outermost ended one."""
         ended = ""
         while self._begun and not _is_importing(self._begun[-1]):
             ended = self._begun.pop()
@@ -131,7 +131,7 @@ def reason_in_process(started_by: Sequence[str] = ()) -> str:
 
 
 def _reason_in_directory(directory: str, modules_before: set[str], may_copy: bool = False) -> str:
-    """Return a reason if a program's directory has a module that was imported from elsewhere, or else "".
+    """Return a reason if the directory has another module of an imported name, or "".
 
     ``may_copy``: a module that has the same files as the imported one is allowed.
     """

@@ -1,4 +1,4 @@
-"""Time how long tasks import TensorFlow, by looking at their stacks twice a second until they have."""
+"""Times of TensorFlow imports in tasks, from stack samples twice a second."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PACKAGES = ("/tensorflow/", "/keras/")
 
 
 class Look(NamedTuple):
-    """What was seen of a process: when, in seconds, its CPU time until then in seconds, and whether it imports."""
+    """A sample of a process: time and CPU time in seconds, and whether it imports."""
 
     at: float
     cpu: float
@@ -30,7 +30,7 @@ class Look(NamedTuple):
 
 
 class ImportTimes:
-    """Looks at processes until each has imported TensorFlow, has ended, or was looked at for two minutes."""
+    """A sampler of processes until their TensorFlow import, their end, or two minutes."""
 
     def __init__(self, loop: Loop, pids: dict[str, int], done: Callable[[dict[str, list[Look]]], None]) -> None:
         """Begin; calls ``done`` with what was seen of each process, the first look first."""
@@ -76,12 +76,12 @@ class ImportTimes:
 
 
 def has_imported(looks: Sequence[Look]) -> bool:
-    """Return whether a process has imported TensorFlow, and seems to be through with it."""
+    """Return whether a process has imported TensorFlow, and seems done with it."""
     return any(look.imports for look in looks) and not any(look.imports for look in looks[-_LOOKS_AFTER:])
 
 
 def span(looks: Sequence[Look]) -> tuple[float, float] | None:
-    """Return for how long a process has imported, and its CPU time in that; None if it was not seen to do so.
+    """Return the duration and the CPU time of an import; None if none was sampled.
 
     It began somewhere between two looks, and so it ended: the middles are taken.
     """

@@ -1,4 +1,4 @@
-"""Keep this host's zygotes, one per environment, and have tasks forked from them; show and end its warm servers.
+"""This host's zygotes, one per environment, their forked tasks, and warm servers.
 
 A zygote (`server`) is started for the first task that needs it, stays for later attempts, and ends with the agent.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class WarmZygote(NamedTuple):
-    """A child of the agent that a warm server has forked: its pid, the connection to it, and the key of its tasks."""
+    """An agent's child from a warm server: its pid, connection, and key of its tasks."""
 
     pid: int
     link: int
@@ -52,7 +52,7 @@ class ZygotePool(Service):
     def start_task(
         self, command: spawn.Command, started: Callable[[spawn.Child], None], refused: Callable[[], None]
     ) -> PendingFork | None:
-        """Fork a task from a zygote; sets ``command.preload`` to the modules, or to the reason against it."""
+        """Fork a task from a zygote; set ``command.preload`` to the modules or a refusal."""
 
         def note_fork(child: spawn.Child) -> None:
             self.agent.host.measurer.forks.add(child.pid)
@@ -72,7 +72,7 @@ class ZygotePool(Service):
         return None
 
     def expect_task(self, command: spawn.Command) -> None:
-        """Start the zygote for tasks with this command, if they can be forked, so that the first of them finds it."""
+        """Start the zygote for this command before its first task, if it can be forked."""
         kind, reason = self._check(command)
         if not reason:
             try:
@@ -81,7 +81,7 @@ class ZygotePool(Service):
                 pass  # the first task tries again, and tells the reason
 
     def outlive_run(self) -> list[int]:
-        """Let zygotes become warm servers that may, once the loop has ended; return their pids."""
+        """Let permitted zygotes become warm servers after the loop; return their pids."""
         return [zygote.pid for zygote in self._zygotes.values() if zygote.stay()]
 
     def look_for_warm(self, call: Call, message: dict[str, Any]) -> None:
@@ -91,7 +91,9 @@ class ZygotePool(Service):
         offload.run_in_fork(self.agent.loop, lambda: look(directory), lambda found: call.answer(servers=found or []))
 
     def time_imports(self, call: Call, message: dict[str, Any]) -> None:
-        """Answer with how long each task has imported TensorFlow, and its CPU time in that, unless it is never forked.
+        """Answer with each task's duration and CPU time of its TensorFlow import.
+
+        The answer is empty if the tasks are never forked.
 
         Tasks that have not imported it are left out.
         """
@@ -117,12 +119,12 @@ class ZygotePool(Service):
         return kind, reason or self._unusable.get(kind, "") or (refusals.recall(record) if record else "")
 
     def _record_of(self, kind: Kind) -> str:
-        """Return the path of what earlier runs remember about tasks of a kind, "" if that holds for no other run."""
+        """Return the path of earlier runs' refusals; "" if no other run can use them."""
         key = _warm_key(kind)
         return refusals.record_path(self._directory(), key) if key else ""
 
     def _directory(self) -> str:
-        """Return the directory of this user's warm servers, and of what is remembered of others."""
+        """Return the directory of this user's warm servers, and of the refusals."""
         return warm_client.servers_directory(warm_client.home_of(self.agent.host.directory), os.environ)
 
     def _zygote_for(self, kind: Kind, command: spawn.Command) -> Zygote:
@@ -155,7 +157,7 @@ class ZygotePool(Service):
 
 
 def _warm_key(kind: Kind) -> str:
-    """Return a hash of the properties that tasks of different runs must share to be forked from the same zygote.
+    """Return a hash of the properties by which tasks of different runs share a zygote.
 
     Returns "" if they depend on the working directory.
     """

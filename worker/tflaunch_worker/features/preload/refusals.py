@@ -1,4 +1,4 @@
-"""Remember that no task can be forked after certain imports, so that later runs do not import in vain.
+"""Records of imports that forbid forks, so that later runs do not repeat them.
 
 A record holds for an interpreter, modules and environment, and for a day, unless a package is installed or removed
 before: each of these changes a directory of ``sys.path``.
@@ -27,12 +27,12 @@ def record_path(directory: str, key: str) -> str:
 
 
 def search_places(path: Iterable[str] | None = None) -> Places:
-    """Return the state of directories, by default of those where this process searches modules."""
+    """Return the change times of directories, by default of those on ``sys.path``."""
     return {place: _change_time(place) for place in (sys.path if path is None else path)}
 
 
 def remember(path: str, reason: str, places: Places) -> None:
-    """Record why no task can be forked, with the state that the directories had before the imports.
+    """Record why no task can be forked, with the directories' state before imports.
 
     Without a reason, or with the path "", nothing is recorded.
     """

@@ -52,7 +52,7 @@ def _names_in(directory: str) -> list[str]:
 def check_source(
     argv: list[str], workdir: str, python_path: list[str], path: list[str], environ: Mapping[str, str]
 ) -> tuple[str, set[str]]:
-    """Return why modules must not be imported before a program ("" if they may), and what it imports.
+    """Return the reason against imports before a program, or "", and its imports.
 
     Args:
         argv: the command of a Python program.
@@ -88,7 +88,7 @@ def check_source(
 def check_function(
     directory: str, roots: list[str], path: list[str], environ: Mapping[str, str]
 ) -> tuple[str, set[str]]:
-    """Return why modules must not be imported before a function ("" if they may), and what it imports.
+    """Return the reason against imports before a function, or "", and its imports.
 
     Args:
         directory: the function's (see `tflaunch_worker.function`).
@@ -112,7 +112,10 @@ def check_function(
 def _reason_in(
     paths: list[str], roots: list[str], below: str, names: set[str], environ: Mapping[str, str], text: str = ""
 ) -> str:
-    """Check files ("" for a text) and their imports from the roots, if their paths begin with ``below``."""
+    """Return the reason in files ("" for ``text``) and their imports from the roots.
+
+    Only files whose paths begin with ``below`` are checked.
+    """
     waiting, seen = paths, set()
     while waiting:
         path = waiting.pop()
@@ -171,7 +174,7 @@ def reason_in_import(name: str) -> str:
 
 
 def _names_without_effect(node: ast.AST, environ: Mapping[str, str]) -> list[ast.AST]:
-    """Return the names in a node that reads a variable or sets it to the same value; [] for any other."""
+    """Return names in a node that only reads a variable or keeps its value; else []."""
     place: ast.AST | None = None
     name: ast.AST | None = None
     if isinstance(node, ast.Subscript):
@@ -208,7 +211,7 @@ def _names(node: ast.AST) -> list[str]:
 
 
 def _changes_path(node: ast.AST) -> bool:
-    """Return whether a node changes ``sys.path`` other than by appending, which hides nothing."""
+    """Return whether a node changes ``sys.path`` other than by a harmless append."""
     if isinstance(node, ast.Attribute) and node.attr in ("insert", "reverse", "remove", "pop"):
         return _is_attribute(node.value, "path")
     is_stored = isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load)
@@ -232,7 +235,7 @@ def _changes_unknown_variable(node: ast.AST) -> bool:
 
 
 def _is_attribute(node: ast.AST, name: str, of_name: str = "") -> bool:
-    """Return whether a node is ``of_name.name``, or ``name`` of any object if ``of_name`` is empty."""
+    """Return whether a node is ``of_name.name``, or any object's ``name`` for ""."""
     if isinstance(node, ast.Attribute) and node.attr == name:
         return not of_name or (isinstance(node.value, ast.Name) and node.value.id == of_name)
     return not of_name and isinstance(node, ast.Name) and node.id == name

@@ -72,14 +72,14 @@ def socket_path(agent_directory: str, recipe: str, environ: Mapping[str, str]) -
 
 
 def home_of(agent_directory: str) -> str:
-    """Return the home of tflaunch, given the directory of an agent, HOME/runs/RUN/agents/HOST."""
+    """Return tflaunch's home, given an agent's directory, HOME/runs/RUN/agents/HOST."""
     for _ in range(4):
         agent_directory = os.path.dirname(agent_directory)
     return agent_directory
 
 
 def _own_version() -> list[list[object]]:
-    """Return the version of this package: a server has the modules of its start in memory."""
+    """Return this package's version on disk: a server keeps the modules of its start."""
     found = []
     for directory in (os.path.join(ROOT, __name__.partition(".")[0]), os.path.dirname(__file__)):
         for entry in os.scandir(directory):
@@ -90,7 +90,7 @@ def _own_version() -> list[list[object]]:
 
 
 def request_guard(recipe: str, python: Sequence[str], directory: str, title: str, link: socket.socket) -> int | None:
-    """Have a server start a run's guard and agent, as `feature.start_guard` describes it."""
+    """Have a server start a run's guard and agent, as in `feature.start_guard`."""
     server = _connect(socket_path(directory, recipe, os.environ))
     if server is None:
         return None
@@ -138,7 +138,7 @@ def _text(data: bytes) -> str:
 
 
 def _connect(path: str) -> socket.socket | None:
-    """Return a connection to a server of this user, or None without one, or if it is stopped and would not answer."""
+    """Connect to a server of this user; return None without one, or if it is stopped."""
     connection = _reach(path)
     if connection is None or not procfs.is_stopped(linux.peer_of(connection)[0]):
         return connection
@@ -207,7 +207,7 @@ def end_server(path: str) -> None:
 
 
 def living_servers(directory: str) -> dict[str, Message]:
-    """Return the status of all servers whose sockets are in a directory, by the paths of these."""
+    """Return the status of the servers with sockets in a directory, by their paths."""
     try:
         names = sorted(name for name in os.listdir(directory) if name.endswith(_SUFFIX))
     except OSError:
@@ -218,13 +218,13 @@ def living_servers(directory: str) -> dict[str, Message]:
 
 
 def describe_servers(directory: str) -> list[Message]:
-    """Return `living_servers` with ``memory_bytes``: memory with a part of shared pages."""
+    """Return `living_servers` with ``memory_bytes``: with a share of shared pages."""
     found = living_servers(directory).values()
     return [{**status, "memory_bytes": procfs.proportional_memory(status["pid"])} for status in found]
 
 
 def stop_servers(directory: str) -> list[Message]:
-    """End all servers whose sockets are in a directory; return what they were, once they are gone."""
+    """End the servers of a directory; return their last status once they are gone."""
     found = living_servers(directory)
     for path in found:
         end_server(path)
@@ -232,14 +232,14 @@ def stop_servers(directory: str) -> list[Message]:
 
 
 def end_oldest(directory: str, most: int) -> None:
-    """End the servers that were not used for the longest time, until at most ``most`` are left."""
+    """End the longest unused servers, until at most ``most`` are left."""
     found = sorted(living_servers(directory).items(), key=lambda item: float(item[1]["idle_left"]))
     for path, _ in found[: max(len(found) - most, 0)]:
         end_server(path)
 
 
 def open_owner(directory: str) -> int | None:
-    """Return the pidfd of the process with which the servers in a directory end, or None if there is no such file.
+    """Return the pidfd of the owner of a directory's servers, None without its file.
 
     Raises:
         ProcessLookupError: that process has ended.

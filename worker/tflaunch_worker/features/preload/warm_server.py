@@ -1,4 +1,4 @@
-"""The warm server: a zygote that outlives its run, and from which later runs get their guard, agent and zygote.
+"""A zygote that outlives its run and forks later runs' guards, agents and zygotes.
 
 When a run with `warm` ends, its zygote (`server`) stays: it leaves the agent, listens on a socket of its own and waits.
 A later run asks it for a guard (`warm_client`). The server forks; the fork becomes the guard, forks the agent, and that
@@ -35,7 +35,7 @@ _SHOWN_LESS = ("TFLAUNCH_RUN",)
 
 
 def stay(link: socket.socket, order: Message, modules: list[str], imported_at: int) -> socket.socket:
-    """Become the warm server that an agent's order describes, if nothing speaks against it.
+    """Become the warm server of an agent's order, unless a reason speaks against it.
 
     Args:
         link: the connection to the agent, which is answered "warm" or "no".
@@ -61,7 +61,7 @@ def stay(link: socket.socket, order: Message, modules: list[str], imported_at: i
 
 
 def _listen(path: str) -> socket.socket | None:
-    """Listen on a server's socket; return None if another server of the same kind lives, which counts as used."""
+    """Listen at a server's path; if another server lives there, touch it, return None."""
     directory, name = os.path.split(path)
     os.makedirs(directory, mode=0o700, exist_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -97,7 +97,7 @@ def _close_streams() -> None:
 
 
 class _Server:
-    """Serves requests until it has not been used for a while, or what it has imported has changed."""
+    """A server of requests until it is idle for long, or its imports have changed."""
 
     def __init__(self, listener: socket.socket, order: Message, modules: list[str], state: Fingerprint) -> None:
         self._listener = listener
@@ -112,7 +112,7 @@ class _Server:
         signal.signal(signal.SIGCHLD, _reap)
 
     def serve(self) -> socket.socket:
-        """Serve; return only in a fork that is a run's zygote, with the connection to its agent."""
+        """Serve; return only in a fork that is a run's zygote, with the link to its agent."""
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
         if self._owner is not None:
@@ -198,7 +198,7 @@ class _Server:
         return fork_checks.reason_in_process()
 
     def _become_run(self, client: socket.socket, request: Message) -> socket.socket:
-        """Be the guard in this fork, the agent in a fork of it, and the zygote in a fork of that, which returns."""
+        """Become the guard; fork the agent, and from it the zygote, which alone returns."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._listener.close()
         if self._owner is not None:

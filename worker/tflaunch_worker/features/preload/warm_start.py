@@ -16,7 +16,7 @@ from tflaunch_worker.socket_messages import receive_message, send_message
 
 
 def main_of_guard() -> None:
-    """Guard an agent that exists already. Arguments: a socket to it, its pid, the directory and a title."""
+    """Guard an existing agent. Arguments: socket to it, pid, directory and title."""
     gc.set_threshold(50_000)  # as in `guard.main`
     channel, agent, directory = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3]
     process_state.set_own_state([channel.fileno()])

@@ -1,4 +1,4 @@
-"""A zygote as its agent uses it: its start, requests for forks, and forks that are under way.
+"""An agent's view of a zygote: its start, requests for forks, and pending forks.
 
 A task is forked in three steps, so that no program runs without the agent's knowledge, even if a process dies or is
 slow: the zygote gets the request with the ends of two connections; the fork sends its pid over one of them; it
@@ -68,7 +68,7 @@ def kind_of(command: spawn.Command, path: str) -> Kind:
 
 
 class PendingFork:
-    """A requested fork. Until it is started, no process runs any part of the task's program."""
+    """A requested fork, which runs nothing of the task's program before its start."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class PendingFork:
         on_refused: Callable[[str], None],
         on_answer: Callable[[bool], None],
     ) -> None:
-        """Wait for the answer; calls ``on_answer`` with whether the zygote has given one, then one of the others.
+        """Wait for the answer: ``on_answer`` gets whether it came, then another is called.
 
         ``on_refused`` gets the zygote's reason, "" if it has died.
         """
@@ -96,7 +96,7 @@ class PendingFork:
         loop.watch(report.fileno(), self._read_report)
 
     def cancel(self) -> None:
-        """Cancel the fork; a process already forked for it is killed before it runs anything."""
+        """Cancel the fork; a process already forked for it is killed before its program."""
         self._is_cancelled = True
 
     def _read_report(self) -> None:
@@ -206,7 +206,7 @@ class Zygote:
         return pending
 
     def stay(self) -> bool:
-        """Order the zygote to become a warm server; return whether it did, and lives on when this process ends."""
+        """Order the zygote to become a warm server; return whether it outlives this agent."""
         if self._order_to_stay is None:
             return False
         self._link.settimeout(_STAY_PATIENCE)
@@ -217,7 +217,7 @@ class Zygote:
             return False
 
     def _read_output(self) -> None:
-        """Keep the end of its output, so that it never blocks; tasks write the imports' output themselves."""
+        """Keep its output's end, so that it never blocks; tasks write that of imports."""
         try:
             data = os.read(self._output, _READ)
         except BlockingIOError:
@@ -284,7 +284,7 @@ class Zygote:
 
 
 def start_import(loop: Loop, kind: Kind, settings: TaskSettings, record: str) -> tuple[socket.socket, int, int]:
-    """Start a process that imports the modules of tasks of a kind; return the link to it, its pid and its output.
+    """Start a process that imports tasks' modules; return its link, pid and output.
 
     ``record``: where it remembers why nothing can be forked from it (`refusals`), "" to forget.
 
@@ -308,7 +308,9 @@ def start_import(loop: Loop, kind: Kind, settings: TaskSettings, record: str) ->
 
 
 def _with_fewer_threads(env: dict[str, str]) -> dict[str, str]:
-    """Return an environment in which libraries start no threads when they are loaded, as these do not survive a fork.
+    """Return an environment in which loaded libraries start no threads.
+
+    Threads do not survive a fork.
 
     A fork has OpenBLAS start its threads (`become`). The jemalloc in pyarrow, which keras imports through pandas, has
     one that gives memory back to the system; without it, threads that allocate do so. Its other options are kept, as
@@ -333,5 +335,5 @@ def _kill_and_reap(loop: Loop, pid: int) -> None:
 
 
 def set_preload(command: spawn.Command, value: str) -> None:
-    """Tell a task, and the supervisor, which modules were imported for it, or why none."""
+    """Note a task's imported modules, or the refusal, for it and the supervisor."""
     command.preload = command.env[PRELOAD] = value

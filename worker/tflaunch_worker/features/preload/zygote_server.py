@@ -1,4 +1,4 @@
-"""The zygote: a process that imports slow modules once, and from which tasks are forked.
+"""The zygote: a process with slow modules imported, from which tasks are forked.
 
 It runs in the tasks' own interpreter, started by the agent (`pool`) as::
 
@@ -31,7 +31,7 @@ _NEVER = 2**31 - 1  # a threshold that the collector never reaches; not 0, which
 
 
 def main() -> None:
-    """Import the modules, then serve requests; return only in forks, after the task's program has run."""
+    """Import modules, then serve; return only in forks, after the task's program."""
     link = socket.socket(fileno=int(sys.argv[1]))
     link.set_inheritable(False)  # it is not for the tasks
     del sys.path[0]  # our own entry; a program gets its own first entry
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _prepare_and_remember(modules: list[str], watch: fork_checks.ThreadWatch, record: str) -> tuple[bytes, str]:
-    """Do as `_prepare` does, and tell later runs if these modules, once imported, forbid any fork."""
+    """Do as `_prepare` does, and record for later runs if the imports forbid forks."""
     places = refusals.search_places()
     output, failure = _prepare(modules, watch)
     if not failure:
@@ -87,7 +87,7 @@ def _prepare_and_remember(modules: list[str], watch: fork_checks.ThreadWatch, re
 
 
 def _prepare(modules: list[str], watch: fork_checks.ThreadWatch) -> tuple[bytes, str]:
-    """Import modules, watched; return their output, and why nothing can be forked from here ("" if it can)."""
+    """Import modules, watched; return output, and the reason against forks, or ""."""
     if not clone.is_fork_supported():
         return b"", "this system cannot fork a process for another one"
     try:
