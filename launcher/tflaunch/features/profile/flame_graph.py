@@ -1,4 +1,4 @@
-"""Draw sampled stacks as a flame graph: an SVG file that browsers show, without a script. Pure.
+"""A flame graph of sampled stacks: an SVG for browsers, without a script. Pure.
 
 The width of a frame is the share of the samples in which it was on the stack; what it has called is above it.
 """
@@ -30,7 +30,7 @@ class _Node:
 
 
 def read_stacks(text: str) -> dict[tuple[str, ...], int]:
-    """Read folded stacks: a line for each, frames separated by ``;``, then a space and a count.
+    """Read folded stacks: per line, frames separated by ``;``, a space and a count.
 
     Raises:
         ValueError: a line has no count, or an impossible one.
@@ -45,7 +45,7 @@ def read_stacks(text: str) -> dict[tuple[str, ...], int]:
 
 
 def samples_of(stacks: Stacks) -> int:
-    """Return how often stacks were sampled: the number of samples of the thread that was seen most often."""
+    """Return the number of samples: those of the thread with the most of them."""
     threads: dict[str, int] = {}
     for (thread, *_), count in stacks.items():
         threads[thread] = threads.get(thread, 0) + count
@@ -53,7 +53,10 @@ def samples_of(stacks: Stacks) -> int:
 
 
 def hottest(stacks: Stacks) -> str:
-    """Return in which function the first thread, the main one if it was seen, was most often, and how often."""
+    """Return the most frequent function of the first thread, and its share.
+
+    The first thread is the main one, if it was sampled.
+    """
     first = min((stack[0] for stack in stacks), default="")
     counts: dict[str, int] = {}
     for (thread, *frames), count in stacks.items():
@@ -92,7 +95,7 @@ def _add(node: _Node, stack: Iterable[str], count: int) -> None:
 def _placed(
     node: _Node, label: str, left: float, depth: int, scale: float
 ) -> Iterator[tuple[str, float, int, float, int]]:
-    """Yield label, left edge, depth, width and count of every frame that is wide enough to be seen."""
+    """Yield label, left edge, depth, width and count of each frame that is visible."""
     width = node.count * scale
     if width < _LEAST_WIDTH:
         return

@@ -1,4 +1,4 @@
-"""Profile tasks for callers at the control socket, all at once, into the run's directory."""
+"""Profiles of tasks for callers at the control socket, in the run's directory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Profiler(Watcher):
         self._job = job
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> None:
-        """Profile tasks, by default all that belong to a role; ``caller`` is notified as each profile ends.
+        """Profile tasks, by default all of roles; notify ``caller`` as each profile ends.
 
         It gets ``task_profiled`` (task, problem, path) for each task, and ``done``. If it leaves, the others are ended.
         """
@@ -85,7 +85,7 @@ class Profiler(Watcher):
 def profile(
     to_agent: calls.Calls, task: str, attempt: int, seconds: float, take: Callable[[str, str], None]
 ) -> calls.Call:
-    """Have a task profiled; ``take`` gets the problem that prevents it, or "", and the text of the profile."""
+    """Profile a task; ``take`` gets the problem that prevents it, or "", and the text."""
 
     def answered(message: dict[str, Any], body: bytes) -> None:
         problem = printable(fields.text(message, "problem"), _LONGEST_PROBLEM)

@@ -37,7 +37,7 @@ class Profile(NamedTuple):
 
 
 def make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iterator[TaskProfile]:
-    """Yield the profile of each task as it arrives; by default of all that belong to a role, in ``seconds``.
+    """Profile tasks, by default all of roles, for ``seconds``; yield each result.
 
     Raises:
         TflaunchError: the supervisor refuses, has exited, or does not answer.

@@ -115,7 +115,7 @@ class StackSampler:
 
 
 def pack(counts: dict[tuple[str, ...], int]) -> bytes:
-    """Return stacks and how often they were seen as one message's body; if need be without the rarest of them."""
+    """Pack counted stacks into one message's body, if need be without the rarest."""
     stacks = sorted(counts, key=lambda stack: -counts[stack])
     while True:
         lines = "".join(f"{';'.join(stack)} {counts[stack]}\n" for stack in sorted(stacks))
