@@ -107,7 +107,7 @@ class QueuedRun(RunLocation):
         return is_ours
 
     def _state(self) -> str:
-        """Return ``queued``, ``beginning``, ``begun``, ``refused``, ``withdrawn``, ``lost``.
+        """Return the state: queued, beginning, begun, refused, withdrawn or lost.
 
         Its process takes the lock of the run before that of the ticket is free, and changes files before it frees a
         lock. So the locks are looked at in this order, and before the files.

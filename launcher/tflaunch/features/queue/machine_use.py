@@ -31,7 +31,7 @@ class MachineUse:
         self._begun: dict[str, tuple[Plan, Shares]] = {}
 
     def holders(self, waiting: Collection[str]) -> dict[str, Shares | None]:
-        """Return the shares that runs hold, apart from ``waiting``; None before a plan is recorded.
+        """Return the shares held by runs not ``waiting``; None before a plan is recorded.
 
         Raises:
             TflaunchError: the runs cannot be listed.
