@@ -12,7 +12,7 @@ _NOWHERE = Address(LOCALHOST, None)
 
 
 def nodes_wanted(spec: Spec) -> int:
-    """Return the number of scheduler nodes for a spec: one per named host, or ``nodes`` of ``slurm``."""
+    """Return a spec's scheduler nodes: one per named host, or ``nodes`` of ``slurm``."""
     asked = spec.slurm.get("nodes", "").partition("-")[0]
     return (
         int(asked) if asked.isdecimal() and int(asked) and _has_counts_only(spec) else len(placement.named_hosts(spec))

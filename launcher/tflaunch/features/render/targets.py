@@ -35,7 +35,7 @@ class Engine(NamedTuple):
 
 
 def _jobset() -> dict[str, Engine]:
-    """Return the engine whose pods are those that a supervisor would make, if the feature that makes them is there."""
+    """Return the engine with pods like a supervisor's; {} without `kubernetes`."""
     if "kubernetes" not in features():
         return {}
     from tflaunch.features.render import jobset, pods
