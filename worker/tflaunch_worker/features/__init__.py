@@ -1,1 +1,1 @@
-"""What agents do for features: each is a folder that can be deleted (`tflaunch_worker.feature`)."""
+"""Features of agents: folders that can be deleted (see `tflaunch_worker.feature`)."""

@@ -29,7 +29,7 @@ def line_in_ranges(table: bytes, first: int, offset: int) -> int:
 
 
 def line_in_locations(table: bytes, first: int, offset: int) -> int:
-    """Return the line of a bytecode offset: ``co_linetable`` since Python 3.11 (Objects/locations.md)."""
+    """Return a bytecode offset's line: ``co_linetable`` (Objects/locations.md), 3.11+."""
     line, end, at = first, 0, 0
     while at < len(table):
         kind = table[at] >> 3 & 15

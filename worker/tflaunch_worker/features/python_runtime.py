@@ -1,4 +1,4 @@
-"""Find the state of CPython in another process: from its memory map, and the symbols of the file that it runs."""
+"""The address of CPython's state in another process, from memory map and symbols."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UnreadableError(Exception):
 
 
 def find_runtime(pid: int) -> Tuple[str, int]:
-    """Return the minor version of a process's Python, "3.11" for example, and the address of its state.
+    """Return a process's Python version, such as "3.11", and the address of its state.
 
     Raises:
         UnreadableError: it runs no Python, or its memory map cannot be read.
@@ -47,7 +47,7 @@ def find_runtime(pid: int) -> Tuple[str, int]:
 
 
 def find_symbol(path: str, start: int) -> int | None:
-    """Return the address of Python's state in an ELF file that is mapped at ``start``; None if it has none."""
+    """Return Python's state address in an ELF file mapped at ``start``, or None."""
     try:
         with open(path, "rb") as file:
             head = file.read(64)

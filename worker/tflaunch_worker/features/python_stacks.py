@@ -1,4 +1,4 @@
-"""Read the Python stacks of another process from its memory, without stopping or changing it.
+"""Python stacks of another process, read from its memory without stopping it.
 
 The kernel allows this for processes that the reader may debug, which includes its own children. CPython's structures
 are read at the offsets of its release builds for 64-bit Linux; a process of any other build is refused with a reason.
@@ -71,7 +71,7 @@ def read_threads(pid: int) -> List[Thread]:
 
 
 class PythonProcess:
-    """A process that runs Python, to be read repeatedly: its state is searched for once."""
+    """A process that runs Python, for repeated reading: its state is searched once."""
 
     def __init__(self, pid: int) -> None:
         """Find the state of its Python.
@@ -107,14 +107,14 @@ class PythonProcess:
 
 
 class _RunCounts:
-    """Tells whether threads of a process have run: their stacks are the same as before if they have not."""
+    """The run counts of a process's threads: no run means the same stack as before."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._files: Dict[int, int] = {}
 
     def read(self, thread: int) -> bytes:
-        """Return a thread's CPU time and how often it was put on a CPU, b"" if the kernel does not tell."""
+        """Return a thread's CPU time and number of runs; b"" if the kernel has none."""
         try:
             if thread not in self._files:
                 if not thread or len(self._files) >= MOST_THREADS:
@@ -134,7 +134,7 @@ class _RunCounts:
 
 
 class _Code:
-    """A code object as it was read: ``pieces`` are the bytes it consists of, by address."""
+    """A code object; ``pieces`` are the bytes from which it was read, by address."""
 
     def __init__(self, file: str, function: str, first: int, lines: bytes, pieces: Dict[int, bytes]) -> None:
         self.file = file
@@ -160,7 +160,7 @@ class _Reader:
         self._known: Dict[int, Tuple[bytes, Thread]] = {}
 
     def threads(self, runtime: int) -> List[Thread]:
-        """Return the threads of all interpreters; the oldest is the main thread and comes first."""
+        """Return the threads of all interpreters; the oldest, the main thread, first."""
         found: Dict[int, Tuple[bytes, Thread]] = {}
         for state in self._states(runtime):
             read = self._read_whole(state)
@@ -200,7 +200,7 @@ class _Reader:
         return runs, Thread(native, list(self._frames(state)))
 
     def _states(self, runtime: int) -> List[int]:
-        """Return the addresses of the states of the newest threads, the newest first, and of the main thread.
+        """Return addresses of thread states: the newest ones first, the main thread last.
 
         Threads that begin or end at the same time change the lists, which are then read again.
         """
@@ -261,7 +261,7 @@ class _Reader:
         return line_in_steps(code.lines, code.first, instruction)
 
     def _code(self, address: int) -> _Code:
-        """Return the code object at an address, where Python may have put another one since it was read."""
+        """Return the code object at an address, read again if its bytes have changed."""
         known = self._codes.get(address)
         if known is None or any(self._read(at, len(piece)) != piece for at, piece in known.pieces.items()):
             if len(self._codes) >= _MOST_CODES:
@@ -298,7 +298,7 @@ class _Reader:
         return self._read_piece(address, _BYTES_DATA + size, pieces)[_BYTES_DATA:]
 
     def _read_piece(self, address: int, size: int, pieces: Dict[int, bytes]) -> bytes:
-        """Return an object's bytes, and keep them without its number of references, which changes."""
+        """Return an object's bytes; keep them except the reference count, which changes."""
         data = self._read(address, size)
         pieces[address + _REFERENCES] = data[_REFERENCES:]
         return data
