@@ -1,4 +1,4 @@
-"""tflaunch: start, monitor and stop distributed TensorFlow training from one cluster spec."""
+"""tflaunch: start, monitor and stop distributed TensorFlow training from one spec."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the API when a program uses it: the command line and the supervisor do without."""
+    """Import the API on demand: the command line and the supervisor do without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from tflaunch import api

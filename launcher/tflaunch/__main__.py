@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _flush(code: int) -> int:
-    """Flush stdout and stderr; return the exit code, 125 if that failed after a success."""
+    """Flush stdout and stderr; return the exit code, or 125 if only the flush failed."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

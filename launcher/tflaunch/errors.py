@@ -59,7 +59,7 @@ def missing_feature(where: str) -> Problem:
 
 
 def describe_os_error(error: OSError, place: object = "") -> str:
-    """Return an error of the system with its place, or with ``place`` if it names none, and the remedy if known."""
+    """Return a sentence about an `OSError`: its file, or else ``place``, and a remedy."""
     if sentence := out_of_resources(error):
         return sentence
     is_in_the_way = isinstance(error, (FileExistsError, IsADirectoryError, NotADirectoryError))  # of a renamed file
@@ -87,7 +87,7 @@ def _is_full(path: str) -> bool:
 
 
 def out_of_resources(error: BaseException) -> str:
-    """Return a sentence about an error for want of processes, threads or memory, "" about another one."""
+    """Return a sentence about a lack of processes, threads or memory, else ""."""
     signs = ("can't start new thread", "failed to map segment", os.strerror(errno.ENOMEM))
     # Without memory, CPython may lose the exception of an import, and raises a SystemError that says so.
     is_memory = isinstance(error, MemoryError) or (isinstance(error, SystemError) and "without" in str(error))
@@ -102,7 +102,7 @@ def out_of_resources(error: BaseException) -> str:
 
 
 def _is_of_fork(error: BaseException) -> bool:
-    """Whether the kernel has refused a process; it says EAGAIN for files that are not ready, too."""
+    """Return whether a fork was refused; EAGAIN alone may be a file that is not ready."""
     place = error.__traceback__ if isinstance(error, BlockingIOError) else None
     while place is not None and place.tb_next is not None:
         place = place.tb_next
@@ -118,7 +118,7 @@ class TflaunchError(Exception):
 
 
 class SupervisedElsewhereError(TflaunchError):
-    """Raised for a run whose supervisor and files are in a cluster; ``directory`` is the one here."""
+    """Error for a run that lives in a cluster; ``directory`` is its local directory."""
 
     def __init__(self, directory: Path) -> None:
         message = (

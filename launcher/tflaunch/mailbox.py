@@ -1,4 +1,4 @@
-"""The event queue: serialize descriptors, timers, signals and other threads' events into one order."""
+"""The event queue: descriptors, timers, signals and other threads in one order."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Mailbox(Loop):
         self.watch(self._wake_reader, self._drain_wakes)
 
     def put(self, event: Mail) -> None:
-        """Add an event. Safe in signal handlers and threads, because appending to a deque is atomic."""
+        """Add an event; safe in signal handlers and threads, as `deque.append` is atomic."""
         self._events.append(event)
         self._wake()
 
     @property
     def wake_descriptor(self) -> int:
-        """The descriptor to pass to `signal.set_wakeup_fd`; a byte written to it wakes `take`.
+        """The descriptor for `signal.set_wakeup_fd`; a byte written to it wakes `take`.
 
         Python runs its handlers only between bytecodes, so a signal just before the wait would be noticed only after
         it. The interpreter itself writes the byte at once.
@@ -43,12 +43,12 @@ class Mailbox(Loop):
         return self._wake_writer
 
     def call(self, function: Callable[[], None]) -> None:
-        """Call a function in the thread that takes events, once no event is left; thread-safe."""
+        """Call a function in the event thread when no event is left; thread-safe."""
         self._calls.append(function)
         self._wake()
 
     def take(self, until: float | None) -> Mail | None:
-        """Return the next event, waiting until the monotonic clock reaches ``until`` (None: indefinitely).
+        """Return the next event; wait until the monotonic time ``until`` (None: forever).
 
         Returns None on timeout, and also when only descriptors were served; callers recheck their conditions and
         call again.

@@ -1,4 +1,4 @@
-"""Read and write records: named tuples whose annotations are the types and bounds of their fields. Pure.
+"""Read and write records: named tuples with types and bounds as annotations. Pure.
 
 A field that is missing has its default, or is None if it may be; unknown fields are ignored. A record may also be a
 list of its first fields, in their order. The bounds of an annotated type are a `Range`, a `Line`, or a function that
@@ -31,7 +31,7 @@ class Range(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Text field of one line that is safe to print on a terminal, at most ``longest`` characters long."""
+    """A text of one line of at most ``longest`` characters, safe for a terminal."""
 
     longest: int
 
@@ -75,7 +75,7 @@ def _schema(kind: Any) -> Schema:
 
 @functools.cache
 def check_of(declared: Any) -> Check:
-    """Return the function that checks a value, given a field's name, for a declared type."""
+    """Return a check for a declared type; it takes a field's name and value."""
     origin, arguments = typing.get_origin(declared), typing.get_args(declared)
     if origin is Annotated:
         kind, limit = arguments

@@ -16,7 +16,7 @@ _ENDINGS = (
 
 
 def looks_secret(name: str) -> bool:
-    """Return whether a variable's name suggests that its value is secret: API_KEY, but not KEYBOARD."""
+    """Return whether a variable's name suggests a secret: API_KEY, not KEYBOARD."""
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)  # authToken
     words = [word for word in re.split(r"[^A-Z0-9]+", parted.upper()) if word]
     is_password = "PWD" in words and len(words) > 1  # PWD alone is the working directory

@@ -1,4 +1,4 @@
-"""The pytest plugin: run a test in every task of a cluster, or a command as a cluster, on this machine.
+"""The pytest plugin: tests in all tasks, or commands as clusters, on this machine.
 
 pytest loads this module when it starts, so it imports the rest of the package where it needs it.
 """
@@ -40,7 +40,7 @@ _OUTCOME = pytest.StashKey[dict[str, str]]()
 
 @pytest.hookimpl(tryfirst=True)  # before pytest reads its options for temporary directories
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker; in a task, keep temporary directories apart from those of the other tasks."""
+    """Declare the marker; in a task, use its own temporary directories."""
     if _IN_TASK in os.environ:  # by default pytest would remove those of the user's earlier sessions
         config.option.basetemp = str(_report_of_this_task().with_suffix(""))
     usage = f"{MARKER}(worker=1, ps=0, chief=0, evaluator=0, timeout={_TIMEOUT:g}, **fields of a spec)"
@@ -73,7 +73,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def tflaunch_cluster(request: pytest.FixtureRequest, tflaunch_home: Path) -> Callable[..., Result]:
-    """A function that runs a command as a cluster on this machine, and returns how it ended.
+    """A function that runs a command as a local cluster and returns the result.
 
     Its arguments: ``workers``, ``ps``, ``chiefs`` and ``evaluators`` are numbers of tasks; ``command`` is that of each
     task; ``timeout`` is the limit for the job, in seconds; others are fields of a spec. A failed job is not restarted,
@@ -184,7 +184,7 @@ def _adopt_outcome(result: Result, reports: Path) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the tasks' output to the report of a failed test; in a task, note how the test ended."""
+    """Add tasks' output to a failed test's report; in a task, note the outcome."""
     report = yield
     if _IN_TASK in os.environ:
         _note_outcome(item, report)
@@ -202,7 +202,7 @@ def _sections(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def _note_outcome(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Write down the outcome of a test in a task: that of its first phase which did not pass."""
+    """Write the outcome of a test in a task: of its first phase that did not pass."""
     noted = item.stash.setdefault(_OUTCOME, {"outcome": "passed", "text": ""})
     if noted["outcome"] != "passed":
         return
@@ -217,7 +217,7 @@ def _report_of_this_task() -> Path:
 
 
 def _text_of(report: pytest.TestReport) -> str:
-    """Return why a test failed or was skipped: for a failure one line, and then the traceback."""
+    """Return a skip's reason, or a failure's line followed by its traceback."""
     if isinstance(report.longrepr, tuple):
         return report.longrepr[2].removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)
