@@ -16,10 +16,11 @@ class HostClock:
         self._comparisons: deque[tuple[float, float]] = deque(maxlen=_RECENT)
 
     def compare(self, sent: float, theirs: float, heard: float) -> None:
-        """Add a sample: we sent at ``sent``, they replied at ``theirs``, we received the reply at ``heard``.
+        """Add a sample: ``sent`` and ``heard`` by our clock, ``theirs`` by their clock.
 
-        The network delay of the request makes their clock look further ahead than it is, that of the reply less far:
-        the two differences are an upper and a lower bound of the offset.
+        We sent a request at ``sent``, they replied at ``theirs``, and we received the reply at ``heard``. The network
+        delay of the request makes their clock look further ahead than it is, that of the reply less far: the two
+        differences are an upper and a lower bound of the offset.
         """
         self._comparisons.append((theirs - sent, theirs - heard))
 

@@ -15,7 +15,10 @@ _MOST_UNANSWERED_LINKS = 3  # consecutive links that are greeted, but over which
 
 
 class LinkState(Enum):
-    """How far the connection to an agent is. A link exists when it is open, before the agent greets over it."""
+    """The state of the connection to an agent.
+
+    A link exists when it is open, before the agent greets over it.
+    """
 
     CLOSED = "closed"
     """No agent can be reached: it is not started yet, has ended, or is given up."""

@@ -10,9 +10,10 @@ from tflaunch_worker import wire
 
 
 class CommandOutbox:
-    """The commands sent to an agent since its start; ``last_bodies`` maps a kind to the last body of that kind.
+    """The commands sent to an agent since its start.
 
-    ``are_kept``: keep them, as the link may be restored. Before the first link, they are kept in any case.
+    ``last_bodies`` maps a kind to the last body of that kind. ``are_kept``: keep them, as the link may be restored.
+    Before the first link, they are kept in any case.
     """
 
     def __init__(self, are_kept: bool) -> None:

@@ -1,4 +1,7 @@
-"""Bring bytes from a host and to it, in parts: a few at a time, so that heartbeats are never late on a slow link."""
+"""Transfer bytes from and to a host, a few parts at a time.
+
+That keeps heartbeats punctual on a slow link.
+"""
 
 from __future__ import annotations
 
@@ -75,10 +78,16 @@ class UserCode(Protocol):
         """Copy the code to the directory of a run; return the code that is read there."""
 
     def export(self, run: Path) -> list[tuple[Path, str]]:
-        """Describe in the directory of a run a copy with all of the code; return its files, and their paths there."""
+        """Describe a full copy of the code in the directory of a run.
+
+        Returns the files of the copy, and their paths in it.
+        """
 
     def upload(self, begin: Begin, failed: Callable[[str], None]) -> CodeUpload:
-        """Return an upload, which begins calls with ``begin``; ``failed`` takes why a file can no longer be read."""
+        """Return an upload that begins its calls with ``begin``.
+
+        ``failed`` takes why a file can no longer be read.
+        """
 
 
 class Source(NamedTuple):
