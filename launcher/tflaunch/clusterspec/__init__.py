@@ -1,1 +1,1 @@
-"""The cluster spec: its model and loader. `model` needs pydantic, `values` does not."""
+"""Model and loader of the cluster spec: `model` needs pydantic, `values` does not."""

@@ -1,4 +1,4 @@
-"""A user's or project's defaults for specs: files of the same form, overridden by each spec.
+"""Defaults of user and project: files in the form of a spec, which overrides them.
 
 The user's file is ``~/.config/tflaunch/config.toml`` (``$XDG_CONFIG_HOME``), or the one that ``TFLAUNCH_CONFIG`` names;
 the project's is ``tflaunch.toml`` beside the spec and overrides it. An empty ``TFLAUNCH_CONFIG`` disables both.
@@ -34,7 +34,7 @@ def complete(data: dict[str, Any], found: dict[str, Any]) -> tuple[dict[str, Any
 
 
 def files_of(directory: Path, environ: Mapping[str, str]) -> list[Path]:
-    """Return the files of defaults for specs in a directory; an earlier one overrides a later one."""
+    """Return the files of defaults for a directory; earlier ones override later ones."""
     named = environ.get(VARIABLE)
     if named == "":
         return []
@@ -51,7 +51,9 @@ def files_of(directory: Path, environ: Mapping[str, str]) -> list[Path]:
 
 
 def check_owner(path: Path) -> None:
-    """Reject a file that another user may have written: it could add commands and variables to every job.
+    """Reject a file that another user may have written.
+
+    It could add commands and variables to every job.
 
     Raises:
         SpecError: the file does not belong to the user, root or the owner of its directory, or is world-writable.

@@ -1,4 +1,4 @@
-"""Fields of other tools that users write into a spec, and what does their work here."""
+"""Fields of other tools that users write into a spec, and their equivalents here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts and their numbers of tasks, as mpirun and Horovod write them, on a command line and in lists of hosts."""
+"""Hosts with task counts in the notation of mpirun and Horovod (options, lists)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load a spec from a JSON, YAML or TOML file, within limits, and apply `${VAR}` and `--set`."""
+"""Load a spec from JSON, YAML or TOML, within limits; apply `${VAR}` and `--set`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")
 
 
 class InvalidFieldsError(SpecError):
-    """Fields of a spec that are invalid; ``remainder`` is the spec without them, if there is one."""
+    """Invalid fields of a spec; ``remainder``: the spec without them, if there is one."""
 
     def __init__(self, source: str, problems: Sequence[Problem], remainder: Remainder | None) -> None:
         super().__init__(source, problems)
@@ -242,7 +242,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _check_size(data: Any) -> None:
-    """Reject data that is too deep (including cycles of YAML anchors) or too large with aliases expanded."""
+    """Reject data that is too deep, cyclic, or too large with aliases expanded."""
     count = 0
     stack = [(data, 1)]
     while stack:

@@ -1,4 +1,4 @@
-"""The model of a cluster spec: the only definition of its fields and their defaults.
+"""The model of a cluster spec: the only definition of its fields and defaults.
 
 Rules across fields (which roles a strategy needs, ...) are in `lint`. Annotations are not deferred here, because
 pydantic would compile each of them a second time.
@@ -331,7 +331,7 @@ class Spec(Part):
     @model_validator(mode="before")
     @classmethod
     def _drop_schema(cls, data: Any) -> Any:
-        """Ignore ``$schema``, which is for editors, and accept discovery or sidecars instead of a cluster."""
+        """Drop ``$schema``, for editors; allow discovery or sidecars instead of a cluster."""
         if not isinstance(data, dict):
             return data
         data = {key: item for key, item in data.items() if key != "$schema"}

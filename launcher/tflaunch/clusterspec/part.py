@@ -19,14 +19,14 @@ _NO_PLUGINS.get_plugins = tuple  # type: ignore[attr-defined]
 
 
 class Part(BaseModel):
-    """A part of a spec, immutable. Unknown fields are errors, except the user's own ``x-`` keys."""
+    """An immutable part of a spec; unknown fields are errors, except ``x-`` keys."""
 
     # Built only as part of the spec instead of once more by itself, which halves the time of this import.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     @classmethod
     def model_rebuild(cls, **options: Any) -> bool | None:
-        """Build as pydantic does, but without plugins, which it looks for in the metadata of all installed packages."""
+        """Build the model without pydantic's plugins, a search of all packages' metadata."""
         loader = sys.modules.get(_PLUGINS)
         sys.modules[_PLUGINS] = _NO_PLUGINS
         try:

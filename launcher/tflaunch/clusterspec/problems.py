@@ -113,7 +113,7 @@ def without_faults(data: object, places: Sequence[str] = ()) -> Remainder | None
 
 
 def _take_out(data: Any, location: Location) -> None:
-    """Remove from data the innermost field that a location leads to; a cluster is left without tasks."""
+    """Remove the innermost field at a location; leave at least an empty ``cluster``."""
     inside: list[tuple[dict[Any, Any], str | int]] = []
     here = data
     for part in location:
@@ -269,7 +269,7 @@ class _Positions:
         return tuple(found)
 
     def is_key(self, location: Location) -> bool:
-        """Whether the last part of a location is a key of the object at the rest of the location."""
+        """Return whether the last part of a location is a key of the object at the rest."""
         here = self._data
         for part in location[:-1]:
             here = _inside(here, part)

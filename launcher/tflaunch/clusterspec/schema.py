@@ -21,7 +21,7 @@ FILE = Path(__file__).with_name("cluster.schema.json")
 
 
 class _Generator(GenerateJsonSchema):
-    """Generator that leaves out field titles, which only repeat the names, and null for optional fields."""
+    """Generator without field titles, and without null for optional fields."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         """Return false, because a title would only repeat the field's name."""

@@ -101,7 +101,7 @@ def _not_empty(source: str, text: str) -> str:
 
 
 def _suffix_of(text: str) -> str:
-    """Guess a text's format from its start: JSON begins with a brace, TOML with a table or `key =`."""
+    """Guess a format: JSON begins with a brace, TOML with a table or `key =`."""
     if text.lstrip().startswith("{"):
         return ".json"
     first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")

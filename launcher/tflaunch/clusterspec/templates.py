@@ -1,4 +1,4 @@
-"""The notation of what is filled into texts of a spec, and how data is kept from being read as such. Pure.
+"""The notation of templates in a spec, and the quoting of data in them. Pure.
 
 What the user writes in a spec is a template: ``${VAR}`` is expanded when it is read, ``{task.index}`` when a task
 starts, and ``${host:NAME}`` on the task's host. A value from the environment, a file or a list is data: it is quoted

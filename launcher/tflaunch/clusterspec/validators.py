@@ -1,4 +1,4 @@
-"""Types of a spec's fields: each parses what a user writes and provides its JSON Schema.
+"""Types of a spec's fields: each parses its input and has a JSON Schema.
 
 Invalid values raise `InvalidValueError`, which pydantic collects; `problems` turns them into sentences.
 """
@@ -63,7 +63,7 @@ Internal = SkipJsonSchema[Annotated[T, PlainValidator(_refuse)]]
 
 
 class ReadBy:
-    """Metadata for `Annotated`: a function that parses a value, and the JSON Schema of its input.
+    """Metadata for `Annotated`: a value's parser, and the JSON Schema of its input.
 
     With ``then_validate``, pydantic validates the function's result; otherwise the result is the value.
     """
@@ -237,7 +237,7 @@ def list_of(form: str, size: int | None = None) -> BeforeValidator:
 
 
 def object_of(form: str, apart: str | None = None) -> BeforeValidator:
-    """Return a check for an object that drops the key ``apart``; ``form`` describes it in messages."""
+    """Return a check for an object, described by ``form``; it drops the key ``apart``."""
 
     def check_object(value: object) -> object:
         if not isinstance(value, Mapping):

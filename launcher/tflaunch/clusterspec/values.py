@@ -1,4 +1,4 @@
-"""Values of specs and plans, without pydantic: addresses, durations, names of roles and strategies."""
+"""Spec and plan values without pydantic: addresses, durations, roles, strategies."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class InvalidValueError(ValueError):
 
 
 class Address(NamedTuple):
-    """Address of a task; if ``port`` is None, one is chosen and held on that host at the start."""
+    """Address of a task; its host chooses and holds a port at the start if it is None."""
 
     host: str
     port: int | None
@@ -78,7 +78,7 @@ class Address(NamedTuple):
 
 
 def split_address(text: str) -> tuple[str, str | None]:
-    """Split ``host:port`` into the host, without the brackets of an IPv6 address, and what follows the colon."""
+    """Split ``host:port`` into host, without IPv6 brackets, and text after the colon."""
     parts = re.fullmatch(r"(?:\[([^][]*:[^][]*)\]|([^:]*))(?::(.*))?", text, re.DOTALL)
     assert parts is not None  # the second alternative takes every text
     return parts[1] or parts[2] or "", parts[3]
@@ -184,7 +184,7 @@ def parse_duration(value: object) -> float | None:
 
 
 class WrittenFloat(float):
-    """A number of a file or option that is shown, and used as text, as it was written: 2.20 and 1e5 stay so."""
+    """A number that keeps the text in which a file or option has it: 2.20, 1e5."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -25,7 +25,7 @@ class YamlError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that resolves plain scalars as JSON does, rejects tags and is strict about keys.
+    """SafeLoader with JSON's scalars, without tags, and strict about keys.
 
     YAML 1.1 would read 12:30 as 750 and 0755 as 493.
     """
