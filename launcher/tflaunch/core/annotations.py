@@ -73,7 +73,7 @@ Annotation = (
 
 
 class Growth(NamedTuple):
-    """By how many bytes per second the memory of an attempt of a task grows; with a rate of 0, it no longer does.
+    """Growth of a task attempt's memory in bytes per second; 0 once it has stopped.
 
     ``told_at`` and ``full_at``, when its host's memory is full, are in seconds of the supervisor's clock.
     """

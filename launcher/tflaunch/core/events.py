@@ -352,7 +352,10 @@ class CheckpointCopied(NamedTuple):
 
 
 class Superseded(NamedTuple):
-    """A host has accepted another supervisor of this run, so this one must not act any more; not in the journal."""
+    """A host has accepted another supervisor of this run; this one must not act.
+
+    It is not in the journal.
+    """
 
     host: str
 

@@ -58,10 +58,10 @@ class Cause(Enum):
 
 
 class Culprit(NamedTuple):
-    """The first cause of an end. ``name`` is a task, a host or a limit; ``message`` says what happened.
+    """The first cause of an end; ``name`` is a task, a host or a limit.
 
-    ``time`` is when a task exited, in seconds of the supervisor's clock, and ``host`` is where; ``failure`` is as in
-    `events.TaskExited`; ``explanation`` is what else is known about it.
+    ``message`` says what happened. ``time`` is when a task exited, in seconds of the supervisor's clock, and ``host``
+    is where; ``failure`` is as in `events.TaskExited`; ``explanation`` is what else is known about it.
     """
 
     cause: Cause
@@ -77,7 +77,7 @@ class Culprit(NamedTuple):
 
 
 class Deadlines(NamedTuple):
-    """When something is due in the current attempt, in seconds of the supervisor's clock; None for never.
+    """Deadlines of the attempt in seconds of the supervisor's clock; None for never.
 
     ``resume_at``: the next attempt begins, if all hosts are ready. ``save_by``: a preempted gang must have saved.
     ``finish_by``: tasks still running after others have finished are stopped; ``late_at``: they are reported, which
@@ -143,7 +143,7 @@ class Restarts(NamedTuple):
 
 
 class CopiedCheckpoint(NamedTuple):
-    """The newest checkpoint that is in the run's directory, too: as in `events.CheckpointCopied`.
+    """The newest checkpoint in the run's directory, as in `events.CheckpointCopied`.
 
     ``writer``: the host that wrote it; ``at``: when that was known, in seconds of the supervisor's clock; ``hosts``
     have it.

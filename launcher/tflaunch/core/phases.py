@@ -305,7 +305,7 @@ def _draining(job: Job, now: float) -> Step:
 
 
 def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
-    """End the current attempt; whether another one follows is decided once all its tasks are gone."""
+    """End the attempt; once its tasks are gone, it is decided whether another follows."""
     job = job._replace(phase=Phase.STOPPING, culprit=culprit, failed_at=now)
     grace = policy.stop_grace(job.plan, culprit)
     if not may_retry:

@@ -23,7 +23,7 @@ DAMAGES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeErr
 
 
 class DamagedRecordError(ValueError):
-    """Error for a record that no supervisor can have written: its number, from 0, and the reason."""
+    """Error for a record that no supervisor can write: its number, from 0, and reason."""
 
     def __init__(self, number: int, reason: str) -> None:
         self.number = number
@@ -32,7 +32,7 @@ class DamagedRecordError(ValueError):
 
 
 class OtherFormatError(DamagedRecordError):
-    """Error for a journal written by a version of tflaunch whose records have another form: the format."""
+    """Error for a journal of another version of tflaunch, with format ``form``."""
 
     def __init__(self, form: int) -> None:
         super().__init__(0, f"the journal has format {form}, not {JOURNAL_FORMAT}")

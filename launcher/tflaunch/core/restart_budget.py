@@ -62,7 +62,7 @@ class Failure(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """What was used: the times of charged and free restarts, in seconds of the supervisor's clock.
+    """Times of charged and free restarts, in seconds of the supervisor's clock.
 
     ``advanced`` counts restarts after progress beyond ``furthest``, the best progress of any earlier attempt.
     ``alike`` counts consecutive failures of the kind ``last`` without new progress in between.
@@ -82,7 +82,7 @@ class Budget(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Whether another attempt follows: after ``wait`` seconds, or (None) not, because of ``no_retry_reason``."""
+    """Decision on a retry: after ``wait`` seconds, or None with ``no_retry_reason``."""
 
     budget: Budget
     wait: float | None

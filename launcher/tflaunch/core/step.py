@@ -1,4 +1,4 @@
-"""Decide what a job does next: ``step(job, event, now)`` returns the next job and the actions to take.
+"""Decide a job's next step: ``step(job, event, now)`` returns a job and actions.
 
 Pure: no clock, no process, no socket. An event first changes the state it concerns, then the job advances
 through its phases as far as it can.
@@ -290,7 +290,7 @@ def _on_restart_requested(job: Job, event: RestartRequested, now: float) -> Step
 
 
 class Rule(NamedTuple):
-    """Which function handles a kind of event, and in which phases of its task, its host or the job.
+    """The handler of a kind of event, and the phases of task, host or job for it.
 
     In any other phase the event is stale, and ignored: its task or host was given up while it was on its way.
     """

@@ -64,7 +64,7 @@ class Stop(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """How the process of a task has exited; ``code`` and ``signal`` are None before that, or if that is not known.
+    """The exit of a task's process; ``code`` and ``signal`` are None until known.
 
     ``failure`` is as in `events.TaskExited`. ``was_stopped``: it had been stopped before; ``outlived_grace``: it was
     killed by that KILL. ``was_cut_short``: its host was leaving and had told it to end, so that exit code 0 does not
@@ -80,14 +80,14 @@ class Exit(NamedTuple):
 
 
 class Unended(NamedTuple):
-    """A process that may outlive its task: its number, 0 if unknown, and why it has not ended."""
+    """A process that may outlive its task: its pid, or 0, and why it has not ended."""
 
     pid: int
     reason: str
 
 
 class TaskState(NamedTuple):
-    """State of one task. ``since`` and ``resume_at`` are seconds of the supervisor's clock.
+    """State of a task; times are in seconds of the supervisor's clock.
 
     ``stop``: it was asked to stop. ``resume_at``: it restarts alone at this time, or as soon as its host is ready;
     ``budget`` is what such restarts have used. ``preload`` and ``tensorflow`` are as in `events.TaskStarted`;
