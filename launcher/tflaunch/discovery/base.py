@@ -1,4 +1,4 @@
-"""Engines: sources of hosts that a spec does not name, and how to run a command on those hosts.
+"""Engines, which list hosts that a spec does not name and run commands on them.
 
 Each engine is a class in a module of its own. Those that are not built in are in the ``discover`` of a `Feature`, also
 of another package; the name there precedes the colon in ``"discover": "NAME:REST"``.
@@ -16,7 +16,7 @@ from tflaunch.feature import features, load
 
 
 class NotFoundError(Exception):
-    """The reason why there are no hosts, or no engine, and a hint on what to do about it."""
+    """Error for missing hosts or a missing engine, with a hint on the remedy."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class Engine(abc.ABC):
         """
 
     def words(self, host: str, handle: str) -> Sequence[str] | None:
-        """Return the argv prefix before ``/bin/sh -c LINE`` that runs a line on a host; None to use SSH.
+        """Return the argv prefix for ``/bin/sh -c LINE`` on a host; None for SSH.
 
         The command must pass stdin and stdout through unchanged, in both directions at once.
         """

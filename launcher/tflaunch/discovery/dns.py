@@ -14,7 +14,7 @@ class Dns(Engine):
     """``dns:NAME`` or ``dns:NAME:PORT``."""
 
     def find(self, where: str, directory: Path) -> Found:
-        """Return the addresses of a name, sorted numerically, so that every lookup gives the same cluster.
+        """Return a name's addresses in numerical order, for the same cluster each time.
 
         Raises:
             NotFoundError: the name has none.

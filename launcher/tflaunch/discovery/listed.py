@@ -38,7 +38,7 @@ class File(Engine):
 
 
 class Exec(Engine):
-    """``exec:COMMAND``, a program run in the directory of the spec's file, without a shell."""
+    """``exec:COMMAND``: a program run without a shell in the directory of the spec."""
 
     def find(self, where: str, directory: Path) -> Found:
         """Return the lines that a program prints.
@@ -72,7 +72,7 @@ class Exec(Engine):
 
 
 class _Program:
-    """A program in a process group of its own, with limits on its run time and kept output."""
+    """A program in its own process group, with limited run time and kept output."""
 
     def __init__(self, argv: list[str], directory: Path) -> None:
         """Start the program.

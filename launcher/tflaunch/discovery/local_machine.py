@@ -59,10 +59,11 @@ def own_addresses() -> frozenset[str]:
 
 
 def _python_directory() -> str | None:
-    """Return the directory of `python` if tflaunch was started by its path in a non-activated environment.
+    """Return the directory of `python` of an environment that is not activated.
 
-    The user expects that environment's interpreter then, but PATH may have another one or none. The environment that
-    pipx or `uv tool` makes for tflaunch alone is not meant, unless it has TensorFlow: tasks could not train in it.
+    This applies if tflaunch was started by its path there. The user expects that environment's interpreter then, but
+    PATH may have another one or none. The environment that pipx or `uv tool` makes for tflaunch alone is not meant,
+    unless it has TensorFlow: tasks could not train in it.
     """
     is_environment = sys.prefix != sys.base_prefix
     is_any_active = bool(os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX"))

@@ -1,4 +1,4 @@
-"""From a spec to a plan, step by step: read the spec, find its hosts, check it, and compile it."""
+"""From a spec to a plan: read the spec, resolve its hosts, check and compile it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def spec_from_data(source: str, data: Any, directory: Path) -> Spec:
 
 
 def _with_other_problems(error: load.InvalidFieldsError, directory: Path) -> SpecError:
-    """Add to invalid fields the problems of the others, so that a spec is corrected in one go."""
+    """Add the problems of valid fields, so that a spec is corrected in one go."""
     if error.remainder is None:
         return error
     from tflaunch.plan import lint
@@ -137,7 +137,7 @@ def check_spec(source: str, directory: Path, spec: Spec) -> list[Problem]:
 
 
 def _problems_for_features(spec: Spec, directory: Path) -> list[Problem]:
-    """Ask features for problems of a spec and its files; add the fields whose features are missing."""
+    """Return features' problems with a spec and its files, and its unserved fields."""
     missing = spec.model_fields_set.intersection(SERVED_BY_FEATURES) - served_fields()
     problems = [missing_feature(field) for field in sorted(missing)]
     for name, feature in features().items():
@@ -177,7 +177,7 @@ def _with_origin(spec: Spec, problem: Problem) -> Problem:
 
 
 def make_plan(directory: Path, spec: Spec, is_detached: bool = False) -> Plan:
-    """Return the plan of a spec without errors; its paths are relative to ``directory``.
+    """Return the plan of an error-free spec; its paths are relative to ``directory``.
 
     The tasks of a detached run outlive its supervisor by the usual lease, even on this machine, so that the run
     can be resumed.

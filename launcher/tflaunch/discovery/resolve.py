@@ -1,4 +1,4 @@
-"""Resolve the hosts of a job when it starts: query its engines, and put the hosts into its spec."""
+"""Resolve the hosts of a job at its start: query engines, complete the spec."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POOL = "hosts.discover"
 
 
 class Pool(NamedTuple):
-    """Hosts, one address per task; ``engine`` as in `placement.of_engine`, None for SSH."""
+    """Hosts, one address per task; ``engine``: see `placement.of_engine`; None: SSH."""
 
     slots: tuple[Address, ...]
     engine: str | None
@@ -91,7 +91,7 @@ def _conflicts(spec: Spec) -> list[Problem]:
 
 
 def _spread(spec: Spec, pool: Pool) -> Spec:
-    """Spread the tasks over the hosts found; if the spec wants a number of spare hosts, these are the last ones."""
+    """Spread the tasks over the hosts; a number of spare hosts is taken from the end."""
     slots = [address.host for address in pool.slots]
     count = len(set(slots))
     if isinstance(spec.spares, int) and spec.spares >= count > 0:
@@ -131,7 +131,7 @@ def search(where: str, directory: Path) -> Pool:
 
 
 def _on_line(line: str, number: int) -> list[Address]:
-    """Parse one line of a host list: one address per task, none for an empty line or a comment."""
+    """Parse a line of a host list into one address per task; empty without a host."""
     text = line.partition("#")[0].strip()
     if not text:
         return []
