@@ -49,7 +49,7 @@ _MOST_OUTSIDERS = 16
 
 
 class Logs(NamedTuple):
-    """Location of the logs, and a function that returns the last lines of a task's log."""
+    """Location of logs, and a function that returns the last lines of a task's log."""
 
     place: str
     tail: Callable[[str, int], list[str]]

@@ -136,7 +136,7 @@ class Status(NamedTuple):
 
 
 def read_status(value: object) -> Status:
-    """Return the status in JSON that `Status.as_json` made, maybe in another version of tflaunch.
+    """Read a status that `Status.as_json` wrote, perhaps in another tflaunch version.
 
     Fields that are missing are None if they may be, and unknown ones are ignored.
 

@@ -364,7 +364,7 @@ def cause_of_restart(job: Job, tail: Tail) -> str:
 
 
 def exception_of(task: TaskState, tail: Tail) -> str:
-    """Return `` (ValueError: bad shape, train.py, line 41)`` if a program ended with an exception or crash, else "".
+    """Return an exception or crash as `` (ValueError: bad, train.py, line 4)``, or "".
 
     Falls back to the agent's failure signature, as the last output may not have arrived yet.
     """

@@ -63,9 +63,9 @@ def _depth(line: str) -> int:
 
 
 def failure_words(lines: Sequence[str]) -> str | None:
-    """Return ``ValueError: bad shape, train.py, line 41``: the last exception, where it was raised, and its cause.
+    """Return the last exception as ``ValueError: bad shape, train.py, line 41``.
 
-    Return None if the lines tell no failure.
+    Its cause follows. Return None if the lines tell no failure.
     """
     found = failures.find_failure(failures.bounded(lines))
     if found is None:

@@ -26,7 +26,7 @@ def process_of(task: str, host: str, pid: int | None) -> str:
 
 
 def growth_words(task: str, rate: float, left: float) -> str:
-    """Return a sentence about memory that grows by ``rate`` bytes per second, and is full in ``left`` seconds."""
+    """Return a sentence: memory grows by ``rate`` bytes/s and is full in ``left`` s."""
     per_minute, unit = rate * 60 / 2**20, 10 if left < 90 else 60 if left < 5400 else 3600  # seconds
     roughly = duration_words(max(round(left / unit), 1) * unit)
     return f"the memory of {task} grows by {per_minute:.3g} MiB per minute: out of memory in about {roughly}"
