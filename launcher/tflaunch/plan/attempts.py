@@ -1,4 +1,4 @@
-"""Complete a compiled plan for an attempt: with its ports, with tasks on other hosts, without lost workers. Pure."""
+"""Complete a compiled plan for an attempt: ports, moved tasks, lost workers. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def moved(plan: Plan, places: Mapping[str, str]) -> Plan:
 
 
 def processes_for(plan: Plan, host: str) -> tuple[TaskPlan, ...]:
-    """Return the processes of a host of the compiled plan; for a spare host, those that it would get first."""
+    """Return the processes of a host; for a spare host, those that it would get first."""
     if host not in plan.spares:
         return plan.on_host(host)
     first = plan.processes()[0].host

@@ -15,7 +15,7 @@ _SIDECAR_LIKE = ("tensorboard", "dispatcher", "data_worker", "data_service")
 
 
 def _known_roles(spec: Spec) -> Iterator[Problem]:
-    """Check role names: multi_worker_util refuses all others, including `master` of TensorFlow 1."""
+    """Check roles: multi_worker_util refuses others, even `master` of TensorFlow 1."""
     for role in spec.cluster:
         if role == "master":
             yield Problem.error("cluster.master", "TensorFlow 2 refuses a job named 'master'", "rename it to 'chief'")
@@ -95,7 +95,7 @@ def _distinct_addresses(spec: Spec) -> Iterator[Problem]:
 
 
 def _loopback_among_hosts(spec: Spec) -> Iterator[Problem]:
-    """Check for `localhost` among several hosts, where it means a different machine on each."""
+    """Check for `localhost` among several hosts: it means another machine on each."""
     places = [
         (f"cluster.{role}[{index}]", address.host)
         for role, addresses in spec.cluster.items()

@@ -1,4 +1,4 @@
-"""The plan: command, environment and TF_CONFIG of each task. `plan` prints it, `up` executes it."""
+"""The plan: command, environment, TF_CONFIG of tasks; `plan` prints, `up` runs it."""
 
 from __future__ import annotations
 
@@ -97,17 +97,17 @@ class HostPlan(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What reaches it unless it is this machine: a command (``docker exec``), or ssh (`Feature.connectors`)."""
+        """Its kind of link, unless local (`Feature.connectors`): ``command`` or ``ssh``."""
         return "ssh" if self.docker is None and self.engine is None else "command"
 
     @property
     def is_like_here(self) -> bool:
-        """Whether tasks on the host have the same environment and directories as on this machine."""
+        """Whether tasks there have this machine's environment and directories."""
         return self.is_local or self.inherits
 
     @property
     def inherits_environment(self) -> bool:
-        """Whether tasks have their agent's environment: that of a user's shell, a job or a container."""
+        """Whether tasks have their agent's environment, of a shell, job or container."""
         return self.is_like_here or self.docker is not None or is_made(self.engine)
 
 
@@ -298,7 +298,7 @@ class Plan(_Fields):
         return tuple(self._processes_by_host.get(host, ()))
 
     def is_like_here(self, host: str) -> bool:
-        """Whether tasks on a host have the same environment and directories as on this machine."""
+        """Return whether a host's tasks have this machine's environment and directories."""
         return host in self._hosts_by_name and self._hosts_by_name[host].is_like_here
 
     def inherits_environment(self, host: str) -> bool:
@@ -344,7 +344,7 @@ class Plan(_Fields):
 
     @functools.cached_property
     def variants_by_host(self) -> dict[str, dict[str, TaskPlan]]:
-        """Host to the tasks that look different there than on the host on which they start."""
+        """Host to the tasks that look different there from where they start."""
         return {
             host: {task.task: task for task in variant.tasks} for variant in self.variants for host in variant.hosts
         }
@@ -372,7 +372,7 @@ def role_of(task: str) -> str:
 
 
 class Machine(NamedTuple):
-    """Facts collected once by `local_machine.describe_machine`, so that planning stays a pure function.
+    """Facts of `local_machine.describe_machine`, which keep planning a pure function.
 
     ``cores`` is the number that this process may use; ``local_names`` are the hosts of a spec that are this
     machine; ``python_directory`` is put first on the PATH of local tasks, None to leave PATH unchanged;

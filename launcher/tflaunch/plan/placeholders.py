@@ -1,4 +1,4 @@
-"""Placeholders such as ``{task.index}`` in a task's command, environment and directory. Pure.
+"""Placeholders like ``{task.index}`` in command, environment, directory. Pure.
 
 They are filled in at each start, because ports and the attempt number are not known before. ``{{task.index}}`` is the
 literal ``{task.index}``; all other braces (JSON, format strings, ``${X}`` of a shell) are left unchanged. Their

@@ -1,4 +1,4 @@
-"""Compile a spec into a plan: each process's defaults, overridden by the spec. Pure."""
+"""Compile a spec, which overrides each process's defaults, into a plan. Pure."""
 
 from __future__ import annotations
 
@@ -143,7 +143,10 @@ def _leader(tasks: Sequence[TaskPlan]) -> TaskPlan:
 
 
 class _Maker:
-    """Builder of the processes and hosts of one plan; ``tasks`` are those that share machines: role, index, host."""
+    """Builder of the processes and hosts of one plan.
+
+    ``tasks``: role, index and host of those that share machines.
+    """
 
     def __init__(
         self, spec: Spec, directory: PurePath, machine: Machine, tasks: Sequence[tuple[str, int, str]]

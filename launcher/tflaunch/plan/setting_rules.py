@@ -60,7 +60,7 @@ def _gpus(spec: Spec) -> Iterator[Problem]:
 
 
 def _gpus_to_share(host: str, sharing: int, left: int) -> Iterator[Problem]:
-    """Check shared GPUs: NCCL fails with two tasks on one GPU, and all workers need the same number."""
+    """Check shared GPUs: no two tasks on one (NCCL fails), and equal numbers for all."""
     if sharing > left:
         message = f"{sharing} tasks would share {left} GPUs, and no two can use one together"
         yield Problem.error(f"hosts.{host}.gpus", message, "run fewer tasks there, or set gpus of a role to 0")

@@ -1,4 +1,4 @@
-"""Rules for commands that are written for a shell: none runs, unless the command starts one."""
+"""Rules for commands in shell syntax: none runs in a shell unless it starts one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def all_commands(spec: Spec) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def check_commands(spec: Spec) -> Iterator[Problem]:
-    """Check commands for what only a shell would understand; without one it reaches the program literally."""
+    """Check commands for shell syntax, which reaches a program literally."""
     for where, command in all_commands(spec):
         found = (rule(where, command) for rule in (_one_word, _notebook, _background, _tee, _syntax))
         yield from [problem for problem in found if problem is not None][:1]
@@ -86,7 +86,7 @@ def _syntax(where: str, command: Sequence[str]) -> Problem | None:
 
 
 def _for_a_shell(command: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield the words that are meant for a shell, and their indices; a script after `-c` is for another one."""
+    """Yield shell words and their indices; a script after `-c` is for another shell."""
     for index, word in enumerate(command):
         before = command[index - 1] if index else ""
         if before == "-c":

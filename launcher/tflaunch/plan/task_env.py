@@ -1,4 +1,4 @@
-"""Compose the environments of processes: what tflaunch sets, what the spec sets, and what is not inherited. Pure.
+"""Compose the environments of processes, without what they must not inherit. Pure.
 
 From the lowest layer to the highest: what the process inherits from its agent, with a PATH that has the right Python
 first; what every process gets; what TensorFlow needs in this task, each with a reason; and the `env` of the spec, of
@@ -71,7 +71,7 @@ class Places:
         return not is_reached_otherwise and (host == LOCALHOST or host in self._machine.local_names)
 
     def is_like_here(self, host: str) -> bool:
-        """Whether tasks on a host have the same environment and directories as on this machine."""
+        """Return whether a host's tasks have this machine's environment and directories."""
         return self.is_local(host) or self._spec.host(host).inherits
 
 
@@ -79,7 +79,7 @@ class Environments:
     """The environments of the processes of one plan."""
 
     def __init__(self, spec: Spec, machine: Machine, places: Places, tasks: Sequence[Member]) -> None:
-        """Prepare them; ``tasks`` are all tasks of the cluster, which share machines and GPUs."""
+        """Prepare for the cluster's ``tasks``, which share machines and GPUs."""
         self._spec = spec
         self._strategy = spec.effective_strategy()
         self._machine = machine
@@ -189,7 +189,7 @@ class Environments:
         return {**self._inherited(host), **env}
 
     def _inherited(self, host: str) -> dict[str, str]:
-        """Return changes to the environment that a process inherits: a PATH with the right Python first.
+        """Return changes to the inherited environment: a PATH with the right Python first.
 
         Hosts with a login get none, because their agents compose the whole environment.
         """

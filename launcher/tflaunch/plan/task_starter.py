@@ -1,4 +1,4 @@
-"""How the tasks of some plans start in another way than by executing their commands."""
+"""How tasks of some plans start, other than by executing their commands."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ class TaskStarter:
         return None
 
     def recipe(self, plan: Plan, host: str) -> str | None:
-        """Return the recipe of an earlier run's process that may start a host's agent; None for none."""
+        """Return the recipe of an earlier run's process to start a host's agent, or None."""
         return None

@@ -1,4 +1,4 @@
-"""Decide what is in the TF_CONFIG of a task, exactly as TensorFlow accepts it for the strategy and role.
+"""Decide the TF_CONFIG of a task, as TensorFlow takes it for strategy and role.
 
 The rules are those of TensorFlow 2.21: ``tfconfig_cluster_resolver.py`` (keys),
 ``multi_worker_util.py`` (which jobs a cluster may have, and which task leads) and
