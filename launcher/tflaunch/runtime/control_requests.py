@@ -30,7 +30,7 @@ AnswerOther = Callable[[Caller, dict[str, Any]], bool]
 
 
 class StopRequest(NamedTuple):
-    """Stop the run, with ``grace`` seconds between TERM and KILL; None for the spec's value.
+    """A request to stop; ``grace``: seconds from TERM to KILL, None for the spec's.
 
     ``signal``: it came to the terminal that follows the run, and means what it means to the supervisor.
     """
@@ -67,7 +67,9 @@ class Service:
         self._server: ControlServer | None = None
 
     def listen(self, directory: Path, answer_other: AnswerOther) -> None:
-        """Listen in the run's directory; its journal must exist. ``answer_other`` answers what features answer.
+        """Listen in the run's directory; its journal must exist.
+
+        ``answer_other`` answers what features answer.
 
         Raises:
             OSError: the socket cannot be created.

@@ -46,7 +46,10 @@ def require_tasks(tasks: Collection[str], job: Job) -> None:
 
 
 class Caller:
-    """A connected terminal. ``follows``: it asked to be notified of changes; ``closed`` is called when it is gone."""
+    """A connected terminal; ``follows``: it asked to be notified of changes.
+
+    ``closed`` is called when it is gone.
+    """
 
     def __init__(self, connection: socket.socket, mailbox: Mailbox, heard: _Heard) -> None:
         self.follows = False

@@ -159,7 +159,7 @@ def _losses(runtime: Runtime) -> list[str]:
 
 @contextmanager
 def _ignored_ctrl_z(lease: float, say: Callable[[str], None]) -> Iterator[None]:
-    """Ignore Ctrl-Z where tasks end when they hear nothing of their supervisor for the ``lease``; tell what that costs.
+    """Ignore Ctrl-Z if tasks have a ``lease``; say that they end without contact.
 
     SIGSTOP cannot be ignored: the message comes when the process goes on.
     """
@@ -187,7 +187,10 @@ def _end_anyway() -> None:
 
 @contextmanager
 def _signals_to(mailbox: Mailbox, came: list[int], explain_term: Callable[[], str] | None) -> Iterator[None]:
-    """Turn Ctrl-C, HUP and `signals.ENDING` into events and append them to ``came``; HUP stays ignored under nohup."""
+    """Turn Ctrl-C, HUP and `signals.ENDING` into events, and append them to ``came``.
+
+    HUP stays ignored under nohup.
+    """
 
     def enqueue_explained(explain: Callable[[], str]) -> None:
         why = ""

@@ -317,7 +317,7 @@ class Run:
         self.serve_until(are_all_gone, patience=_LEAVE_PATIENCE)
 
     def serve_until(self, is_over: Callable[[], bool], patience: float = _LONGEST_COLLECTION) -> bool:
-        """Serve agents and other processes until a condition holds; return whether it does. A signal ends the wait."""
+        """Serve events until a condition holds or a signal comes; return whether it does."""
         mailbox = self._collaborators.mailbox
         until = mailbox.now() + patience
         while not is_over() and mailbox.now() < until and not self.is_cut_short:

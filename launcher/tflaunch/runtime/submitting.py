@@ -13,7 +13,7 @@ from tflaunch.store.run_dir import RunDirectory
 
 
 class SpecOrder(NamedTuple):
-    """The arguments of `up --on`. The spec's file is in ``directory``, with the ending ``suffix``."""
+    """Arguments of `up --on`; the spec's file in ``directory`` ends in ``suffix``."""
 
     directory: str
     suffix: str
@@ -26,7 +26,7 @@ class SpecOrder(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """A submitted run: its directory, the name that its engine gives it, and the warnings about its spec."""
+    """A submitted run: directory, name in its engine, warnings about its spec."""
 
     directory: RunDirectory
     name: str

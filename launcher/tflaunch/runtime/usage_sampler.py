@@ -17,7 +17,7 @@ _SHORTEST = 0.2  # minimum seconds between two measurements for a CPU percentage
 
 
 class ResourceSampler:
-    """Collects measurements of all hosts in rounds. ``cpu``: recent usage per task, in percent of one CPU."""
+    """Sampler of all hosts' usage in rounds; ``cpu``: recent percent of a CPU by task."""
 
     def __init__(self, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
         self.measures: dict[str, Measure] = {}

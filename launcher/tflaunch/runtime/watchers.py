@@ -98,11 +98,11 @@ class Watcher:
         """End: the run is over."""
 
     def follow_up(self, say: Callable[[str], None]) -> None:
-        """Do what the end of the run makes possible: its records are closed. ``say`` shows a message to the user."""
+        """Act on the ended run, whose records are closed; ``say`` shows a message."""
 
 
 class Watchers:
-    """The watchers of one run: those that are wanted from its start on, and others from their first request on.
+    """Watchers of a run: some from its start on, some from their first request on.
 
     A feature whose watcher raises an error is left out for the rest of the run, with all of its watchers.
     """
@@ -130,7 +130,7 @@ class Watchers:
         return self._made[watching]
 
     def each(self, moment: Callable[[Watcher], _T], *expected: type[Exception]) -> list[_T]:
-        """Call a method of all watchers, and return what they answer; one that raises is left out, unless expected."""
+        """Return each watcher's answer to a call; leave out one that raises unexpectedly."""
         answers = []
         for watching, watcher in tuple(self._made.items()):
             with feature_faults.isolated(self._feature_of[watching], *expected):

@@ -197,7 +197,7 @@ def _end_with(owner: int, mailbox: Mailbox, grace: float) -> None:
 
 
 class _Threads:
-    """Runs blocking functions in a thread pool, created on first use: a purely local run needs none."""
+    """A thread pool for blocking functions, made by the first; local runs need none."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
