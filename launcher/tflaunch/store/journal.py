@@ -208,12 +208,12 @@ class Journal:
             pass  # the disk is full already
 
     def settle(self) -> None:
-        """Release the reserved space and write the queued records; only the last record may follow."""
+        """Release reserved space and write queued records; only the last one may follow."""
         self._reserve.unlink(missing_ok=True)
         self._write([])
 
     def record_plan(self, directory: RunDirectory, plan: dict[str, Any], now: float, version: str = "") -> None:
-        """Write the first record; ``now`` is the time at which the job started, ``version`` that of tflaunch."""
+        """Write the first record; ``now``: start of the job; ``version``: of tflaunch."""
         versions = {"format": JOURNAL_FORMAT, "protocol": wire.PROTOCOL, "version": version}
         about = {"run": directory.run, "logs": str(directory.logs), "plan": plan}
         self._write([{"kind": "plan", **versions, "now": now, **about}])
@@ -239,7 +239,7 @@ class Journal:
         self._write([{"kind": "ended", "exit_code": exit_code, **about}])
 
     def record(self, event: Event | Annotation, actions: list[Action], now: float) -> None:
-        """Write an event and the resulting actions, or an annotation; ``now`` is the time passed to `step`."""
+        """Write an event and its actions, or an annotation; ``now`` as passed to `step`."""
         entries = [{"kind": kind_of(type(event)), "now": now, **event._asdict()}]
         entries += [{"kind": kind_of(type(action)), **action._asdict()} for action in actions]
         self._write(entries)

@@ -14,7 +14,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class LeftFileStore:
-    """Stores files in a directory (the `FileStore` of a session); a file gets its name when it is complete."""
+    """A session's `FileStore` in a directory; a complete file gets its name."""
 
     def __init__(self, directory: Path) -> None:
         """Store files below ``directory``, which is created for the first one."""

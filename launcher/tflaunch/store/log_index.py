@@ -19,7 +19,7 @@ _VARIANCE = 60.0  # seconds; a larger step back is a clock that was set, not an 
 
 
 class Entry(NamedTuple):
-    """From byte ``at`` of the log on, the output was written at ``time``, in seconds since the epoch."""
+    """The start, at byte ``at``, of output written at ``time`` (seconds since epoch)."""
 
     time: float
     at: int
@@ -29,7 +29,7 @@ class TimeIndex:
     """Writes the index of one log. A full disk costs entries, never the job."""
 
     def __init__(self, path: Path, size: int) -> None:
-        """Open the index at ``path`` of a log of ``size`` bytes; the file is created with the first entry.
+        """Open the index of a log of ``size`` bytes; the first entry creates the file.
 
         Raises:
             OSError: the index exists but cannot be opened.
@@ -53,7 +53,7 @@ class TimeIndex:
         return None if self._last is None else self._last.time
 
     def add(self, entry: Entry) -> None:
-        """Write an entry unless the previous one covers it; small steps back in time are flattened."""
+        """Write an entry unless the previous one covers it; flatten small steps back."""
         last = self._last
         if last is not None:
             if 0 <= last.time - entry.time < _VARIANCE:
@@ -145,7 +145,7 @@ class Clock:
         self._entries += new
 
     def at(self, position: int) -> float:
-        """Return when the byte at ``position`` was written, in seconds since the epoch; 0.0 if unknown."""
+        """Return when a byte was written, in seconds since the epoch; 0.0 if unknown."""
         while self._next < len(self._entries) and self._entries[self._next].at <= position:
             self._time = self._entries[self._next].time
             self._next += 1

@@ -18,7 +18,7 @@ class LogReader:
     """Reads the logs of a run, which may be live."""
 
     def __init__(self, directory: Path, logs: Path, tasks: Sequence[str]) -> None:
-        """Prepare to read the logs of these tasks; lines with the same time are returned in their order."""
+        """Prepare to read the logs of tasks; their order decides between equal times."""
         run = RunDirectory.existing(directory, logs)
         self._logs = {task: OneLog(task, path_of(logs, task), times_of(run.times, task)) for task in tasks}
         self._marks = run.marks
@@ -37,7 +37,7 @@ class LogReader:
         return _merged([log.read(since, attempt, tail) for log in self._logs.values()])
 
     def new_lines(self) -> Iterator[Line]:
-        """Return the complete lines written since the last call of this or of `read`, merged by time."""
+        """Return complete lines since the last call of this or `read`, merged by time."""
         self._read_marks()
         return _merged([log.new_lines() for log in self._logs.values()])
 
@@ -96,7 +96,7 @@ class OneLog:
         self._clock: Clock | None = None
 
     def add_mark(self, mark: Mark) -> None:
-        """Add the start of an attempt. This run starts at the first mark: --log-dir may hold earlier runs."""
+        """Add an attempt's start; the first mark begins this run in a shared --log-dir."""
         while self._places and self._places[-1] > mark.at:
             # Our lines before it were never written: the supervisor was killed, and the next one set a new mark.
             self._places.pop()
@@ -127,7 +127,7 @@ class OneLog:
         return self._lines(start, end, self._index.clock(start))
 
     def new_lines(self) -> Iterator[Line]:
-        """Return the complete lines written since the last call; consume them before the next call."""
+        """Return the complete lines since the last call; consume them before the next."""
         taken = self._take_new()
         return iter(()) if taken is None else self._lines(*taken, self._clock_from(taken[0]))
 
@@ -227,7 +227,7 @@ class OneLog:
         return self._clock
 
     def _lines(self, start: int, end: int, clock: Clock, has_unfinished: bool = False) -> Iterator[Line]:
-        """Yield the wanted lines in a range, with ``has_unfinished`` also the text after the last newline."""
+        """Yield the wanted lines of a range; ``has_unfinished``: also its unfinished line."""
         partial, here = b"", start
         while here < end and (block := self._read(here, min(here + _BLOCK, end))):
             clock.look()
@@ -262,7 +262,7 @@ class OneLog:
             return 0
 
     def _read(self, start: int, end: int) -> bytes:
-        """Read a range of the log, which is not kept open: there may be more logs than file descriptors."""
+        """Read a range of the log, not kept open: logs may outnumber descriptors."""
         try:
             file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:

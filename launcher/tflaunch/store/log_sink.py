@@ -20,7 +20,7 @@ class OutputScreen(Protocol):
     """Shows the output of tasks without blocking."""
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:
-        """Show output as received; ``kept`` is its location in the log, None if the disk had no room for it."""
+        """Show output as received; ``kept``: its location in the log; None: disk full."""
 
     def finish(self, task: str) -> None:
         """Show a task's incomplete last line."""
@@ -62,7 +62,7 @@ class LogSink:
         return mark.offset + max(self._logs[task].first_size - mark.at, 0)
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
-        """Store and show a task's output; call ``done`` once it is in the log, however slow the screen is."""
+        """Store and show output; call ``done`` once logged, however slow the screen is."""
         dated = [(position, self._wall(moment)) for position, moment in times]
         kept = self._log_of(task, attempt, dated[0][1]).append(data, dated)
         done()

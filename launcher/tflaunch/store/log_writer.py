@@ -51,7 +51,7 @@ class Marks:
         return self._earlier.get(task)
 
     def add(self, mark: Mark) -> bool:
-        """Write a mark, before the lines of ours that end at it are written; return whether the disk had room."""
+        """Write a mark, before our lines that end at it; return whether the disk had room."""
         return append(self._file, (json.dumps(mark) + "\n").encode("ascii"))
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ def parse_mark(path: Path, number: int, line: bytes) -> Mark:
 
 
 class TaskLog:
-    """A task's output byte for byte, with lines of our own between attempts and where output is missing.
+    """A task's output byte for byte, and our lines between attempts and at gaps.
 
     A full disk costs output, never the job; when there is room again, the log first states how much is missing. The
     same holds for a log that cannot be opened: opening is retried with each output.
@@ -196,7 +196,7 @@ class TaskLog:
         return f"{self._task} attempt {self.attempt}"
 
     def lose(self, size: int, text: str, moment: float) -> None:
-        """Log that bytes are missing, dated like the last output or else ``moment`` (seconds since the epoch)."""
+        """Log a gap, dated like the last output or else ``moment`` (seconds since epoch)."""
         self._written += size
         # Date the gap with the previous timestamp: later output may be older than our notice of the gap.
         last = None if self._times is None else self._times.last

@@ -98,7 +98,7 @@ class RunDirectory:
     """The private directory of one run."""
 
     def __init__(self, name: str, log_directory: Path | None = None) -> None:
-        """Create the directory of a run of the job ``name``; logs are inside it by default.
+        """Create the directory of a run of the job ``name``; logs are in it by default.
 
         Raises:
             TflaunchError: the directory cannot be created or belongs to another user.

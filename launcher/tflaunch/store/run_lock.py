@@ -59,7 +59,7 @@ def is_locked(path: Path) -> bool:
 
 
 def wait_for_end(path: Path) -> None:
-    """Wait until a run's supervisor has exited; it reports the run's end before it exits."""
+    """Wait for the exit of a run's supervisor, which reports the run's end before it."""
     with suppress(OSError):
         _share(path)
 

@@ -37,7 +37,7 @@ def newest_of_job(job: str) -> list[Path]:
 
 
 def may_be_too_old(job: str, retention: RetentionPlan, now: float) -> list[Path]:
-    """Return a job's runs but for the newest ``keep`` and those that began in the last ``older_than`` seconds.
+    """Return a job's runs that ``retention`` may drop by number and time of start.
 
     Their names tell; to find out when they ended takes milliseconds for each.
     """
