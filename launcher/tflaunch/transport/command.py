@@ -100,7 +100,7 @@ class CommandConnector:
 
 
 class CommandLink:
-    """The stream to an agent: a command's input and output (a `bootstrap.Stream`, too)."""
+    """Stream to an agent: a command's stdin and stdout (also a `bootstrap.Stream`)."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
         self._words = words
