@@ -170,7 +170,7 @@ class Screen:
         writer.write(_STDOUT, live.end(fold.flush() if fold else b""))
 
     def _gather(self, backlog: Backlog, patience: float | None, until: float) -> bytes:
-        """Return the input of ``patience`` seconds, or all of it ``until`` a condition holds."""
+        """Return the next input, awaited for ``patience`` s, and more until ``until``."""
         texts: list[bytes] = []
         size = 0
         piece = backlog.take(patience)
