@@ -1,4 +1,4 @@
-"""The part of tflaunch that runs on a cluster's hosts: the agent, and helpers for training programs.
+"""The part of tflaunch on a cluster's hosts: the agent, and helpers for training.
 
 Every module here but `training` and `examples` needs the standard library only, and runs on Python 3.8 or later.
 """

@@ -1,4 +1,4 @@
-"""Connect a link to the agent: the first of our programs to run on a host at the far end of a link.
+"""Connect a link to the agent: our first program on the host at its far end.
 
 It is sent as source and reads one request (a line of JSON) from its input:
 
@@ -102,7 +102,7 @@ def _fail(reason: str) -> None:
 
 
 def own_directory(is_given: bool) -> str:
-    """Return the path of tflaunch's directory of this user; ``is_given``: whether $TFLAUNCH_HOME counts."""
+    """Return this user's tflaunch directory; ``is_given``: $TFLAUNCH_HOME counts."""
     if is_given and os.environ.get("TFLAUNCH_HOME"):
         return os.path.abspath(os.environ["TFLAUNCH_HOME"])
     base = os.environ.get("HOME") or _home_of(os.getuid())
@@ -115,7 +115,7 @@ def own_directory(is_given: bool) -> str:
 
 
 def _in_state(directory: str) -> tuple[str, int | None]:
-    """Return the path of tflaunch's directory in a user's, and the owner of what exists of it, None if not writable."""
+    """Return tflaunch's path in a directory and its owner, None if not writable."""
     home = existing = os.path.abspath(os.path.join(directory, "tflaunch"))
     while not os.path.exists(existing):
         existing = os.path.dirname(existing)
@@ -124,7 +124,7 @@ def _in_state(directory: str) -> tuple[str, int | None]:
 
 
 def _home_of(user: int) -> str:
-    """Return a user's home; "/", as Docker does, for one without an entry in the user database."""
+    """Return a user's home; "/", as in Docker, for one not in the user database."""
     try:
         return pwd.getpwuid(user).pw_dir
     except KeyError:
@@ -132,7 +132,7 @@ def _home_of(user: int) -> str:
 
 
 def _private(path: str) -> str:
-    """Create a directory that only this user can use, unless it exists; return its path.
+    """Create a directory for this user alone, unless it exists; return its path.
 
     Raises:
         BootError: it belongs to another user, or others may write to it.
@@ -175,7 +175,7 @@ class _Place:
         self._log = os.path.join(self.directory, log_name)
 
     def make(self) -> None:
-        """Create the directory and its parents up to our home, or check that only this user can use them.
+        """Create the directory and parents, or check that only this user can use them.
 
         Raises:
             BootError: other users can.
@@ -185,7 +185,7 @@ class _Place:
             path = _private(os.path.join(path, part))
 
     def is_free(self, patience: float) -> bool:
-        """Return whether no guard lives here, after waiting up to ``patience`` seconds for one to end."""
+        """Return whether no guard lives here, after up to ``patience`` seconds of waiting."""
         try:
             lock = os.open(self._lock, os.O_RDWR)
         except FileNotFoundError:
@@ -196,7 +196,7 @@ class _Place:
             os.close(lock)
 
     def kill_orphans(self, modules: _Modules) -> list[int]:
-        """Kill what a killed guard has left, known by its lock file; return the pids that do not die."""
+        """Kill what a killed guard (its lock file remains) left; return pids that survive."""
         if not os.path.exists(self._lock):
             return []
         modules.install()
@@ -205,7 +205,7 @@ class _Place:
         return sweep(self.directory)
 
     def last_words(self) -> str:
-        """Return the last line of the agent's log, where a Python traceback names the exception."""
+        """Return the last line of the agent's log, which names a traceback's exception."""
         return last_line(self._log)
 
 
@@ -213,7 +213,7 @@ class _Place:
 
 
 def _start(request: dict[str, Any], place: _Place, modules: _Modules) -> tuple[socket.socket, int | None]:
-    """Start a guard and an agent once nothing of an earlier one is left; return as `_spawn` does."""
+    """Start guard and agent when nothing of an earlier one is left, as `_spawn` does."""
     modules.install()
     place.make()
     if not place.is_free(request["patience"]):
@@ -223,7 +223,7 @@ def _start(request: dict[str, Any], place: _Place, modules: _Modules) -> tuple[s
 
 
 def _started_by_other(directory: str, request: dict[str, Any]) -> socket.socket | None:
-    """Have another process start guard and agent; return a link to the agent, or None if there is none."""
+    """Have another process start guard and agent; return a link to the agent, or None."""
     if not request.get("warm"):
         return None
     from tflaunch_worker.feature import start_guard
@@ -257,7 +257,7 @@ def _take_lock(lock: int, kind: int, patience: float) -> bool:
 
 
 class _Modules:
-    """The agent's modules in this host's cache, sent by the other end when they are not there."""
+    """The agent's modules in this host's cache; the other end sends missing ones."""
 
     def __init__(self, home: str, request: dict[str, Any], source: BinaryIO) -> None:
         self._cache = os.path.join(home, "agents")
@@ -316,7 +316,7 @@ class _Modules:
 
 
 def pack(package: str) -> bytes:
-    """Return the modules of a package as JSON, path to source, in the same bytes on every machine.
+    """Return a package's modules as JSON, path to source, the same on every machine.
 
     Without this module, which is sent before the others, and without what Python compiles.
     """
@@ -331,7 +331,7 @@ def pack(package: str) -> bytes:
 
 
 def _spawn(directory: str, stays: bool) -> tuple[socket.socket, int | None]:
-    """Start the guard as a daemon in its own session: orphaned, or with ``stays`` as our child.
+    """Start the guard in its own session, orphaned or, with ``stays``, as our child.
 
     A fork saves starting Python again. Returns a link to the agent, and the guard's pid if it is our child.
     """
@@ -361,7 +361,7 @@ def _spawn(directory: str, stays: bool) -> tuple[socket.socket, int | None]:
 
 
 def _resume(place: _Place, modules: _Modules) -> socket.socket | None:
-    """Connect to the agent that runs in a directory; return None if it and all its tasks have ended."""
+    """Connect to a directory's agent; return None if it and its tasks have ended."""
     if not os.path.isdir(place.directory):
         return None
     place.make()
@@ -384,13 +384,16 @@ def _resume(place: _Place, modules: _Modules) -> socket.socket | None:
 
 
 def relay(connection: socket.socket) -> None:
-    """Pass bytes between the link and a socket until the socket closes; exit when the link closes."""
+    """Pass bytes between link and socket until that closes; exit if the link does."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _pass_both_ways(connection, lambda: os._exit(0))
 
 
 def _stay(connection: socket.socket, guard: int, holds: bool) -> None:
-    """Pass bytes like `relay`, but whichever end closes, wait for the guard to end; with ``holds``, pass our end on."""
+    """Pass bytes like `relay`; whichever end closes, wait for the guard to end.
+
+    With ``holds``, a signal that asks us to end goes on to the guard, as TERM.
+    """
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     if holds:
         from tflaunch_worker.signals import ENDING, OF_TERMINALS
@@ -405,7 +408,7 @@ def _stay(connection: socket.socket, guard: int, holds: bool) -> None:
 
 
 def _pass_both_ways(connection: socket.socket, hung_up: Callable[[], None]) -> None:
-    """Pass bytes until the other end of a socket closes; call ``hung_up`` when our input ends."""
+    """Pass bytes until a socket's peer closes; call ``hung_up`` when our input ends."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup(2)  # where one of the outputs is closed, containerd ends the input of a `kubectl exec`
     os.dup2(nothing, 2)

@@ -1,4 +1,4 @@
-"""The event loop of agents and supervisors: descriptors and timers, in one thread, without polling."""
+"""Event loop of agent and supervisor: descriptors, timers; one thread, no polling."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Loop:
             self.call_due()
 
     def serve_ready(self, until: float | None) -> None:
-        """Wait for a descriptor, but only to the first timer or the time ``until``; call back the ready ones."""
+        """Wait for descriptors, to the first timer or ``until``; call back the ready ones."""
         ready = self._selector.select(self._patience(until))
         if len(ready) > 1:
             ready.sort(key=lambda item: not item[0].data[0])  # the sort is stable, so each class keeps its order

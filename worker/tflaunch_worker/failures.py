@@ -1,4 +1,4 @@
-"""Find in a program's last lines why it failed: the exception, its cause and the line of the user's code.
+"""Parse why a program failed from its last lines: exception, cause, user's line.
 
 A frame is the user's own unless it is in a library or in a file that AutoGraph has generated, whose name is random.
 AutoGraph, Keras and TensorFlow wrap exceptions: the message of the outer one contains the inner traceback, whose frames
@@ -128,7 +128,7 @@ class Failure(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """``ValueError: Shapes (None, 3) and (None, 10) are incompatible``, cut to 200 characters."""
+        """Kind and text, as ``ValueError: Shapes are incompatible``, up to 200 characters."""
         sentence = f"{self.kind}: {self.text}" if self.kind and self.text else self.kind or self.text
         return sentence if len(sentence) <= _SHORT else sentence[: _SHORT - 1] + "…"
 
@@ -139,7 +139,7 @@ class Failure(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """What equal failures of other tasks and attempts have in common: ``ValueError at train.py:7``.
+        """What equal failures of tasks and attempts share: ``ValueError at train.py:7``.
 
         The message is not part of it: it may contain numbers that differ, and values that belong into logs only.
         """
@@ -150,7 +150,7 @@ class Failure(NamedTuple):
 
 
 def bounded(lines: Sequence[str]) -> list[str]:
-    """Return the last lines, each cut to a length that patterns can take, without colors."""
+    """Return the last lines without colors, each cut to a length for patterns."""
     lines = [line.rstrip().rpartition("\r")[2][:_MOST_SIGNS] for line in lines[-_MOST_LINES:]]
     return [_STYLE.sub("", line).rstrip() for line in lines]
 
@@ -170,7 +170,7 @@ def find_failure(lines: Sequence[str]) -> Failure | None:
 
 
 def failure_signature(tail: bytes) -> str:
-    """Return the signature of a failure, such as ``ValueError at train.py:41``; "" without output.
+    """Return a signature such as ``ValueError at train.py:41``, or "" without output.
 
     The supervisor compares signatures to decide whether a restart is worthwhile.
 
@@ -192,7 +192,7 @@ def failure_signature(tail: bytes) -> str:
 
 
 def without_numbers(text: str) -> str:
-    """Replace what differs between equal failures: times, addresses, ports, pids, names of temporary files."""
+    """Replace varying parts: times, addresses, ports, pids, temporary files' names."""
     return _CHANGING.sub("#", _RANDOM_NAME.sub("tmp#", text))
 
 
@@ -203,7 +203,7 @@ def frames_in(lines: Iterable[str]) -> list[Frame]:
 
 
 def innermost(frames: Sequence[Frame]) -> Frame | None:
-    """Return the innermost frame of the user's code, or else of a library, or else of any code; None without one."""
+    """Return the innermost frame of the user's, else library, else any code, or None."""
     own = [frame for frame in frames if frame.is_own]
     typed_in = [frame for frame in frames if frame.file in _TYPED_IN]
     written = [frame for frame in frames if not _GENERATED.search(frame.file)]
@@ -226,7 +226,7 @@ def _usage_error(lines: Sequence[str], after: int) -> Failure | None:
 
 
 def _raised(lines: Sequence[str], stop: int, most: int) -> Failure | None:
-    """Return the last exception with frames before ``stop``, with at most ``most`` exceptions that it followed from."""
+    """Return the last exception with frames before ``stop``; at most ``most`` causes."""
     group, (place, of_thread) = _group(lines, stop), _decisive_exception(lines, stop)
     if group is not None and (place is None or place[0] < group.start):
         return group
@@ -256,12 +256,12 @@ def _read_exception(lines: Sequence[str], place: tuple[int, int], stop: int) -> 
 
 
 def _line_above(lines: Sequence[str], start: int) -> int:
-    """Return the index of the last line before ``start`` that is not empty; 0 if there is none."""
+    """Return the index of the last nonempty line before ``start``; 0 for none."""
     return next((number for number in range(start - 1, 0, -1) if lines[number]), 0)
 
 
 def _decisive_exception(lines: Sequence[str], stop: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """Return the places of the last exception that can have ended the program, and of the last of a thread before it.
+    """Return positions of the last decisive exception, and of a thread's before it.
 
     What a destructor or a thread raises may come after it, but does not end a program; that of a thread counts if there
     is no other.
@@ -281,7 +281,7 @@ def _decisive_exception(lines: Sequence[str], stop: int) -> tuple[tuple[int, int
 
 
 def _last_exception(lines: Sequence[str], stop: int) -> tuple[int, int] | None:
-    """Return the line indexes of the last traceback's start (or what is left of it) and of its exception."""
+    """Return the line indexes of the last traceback, maybe cut, and its exception."""
     for number in range(stop - 1, 0, -1):
         if _EXCEPTION.match(lines[number]) and not LOG_LINE.match(lines[number]):
             start = _first_line(lines, number)
@@ -291,7 +291,7 @@ def _last_exception(lines: Sequence[str], stop: int) -> tuple[int, int] | None:
 
 
 def _first_line(lines: Sequence[str], exception: int) -> int:
-    """Return where the traceback of an exception begins: at its head, or with the first line that was kept."""
+    """Return where an exception's traceback begins: its head, or the first kept line."""
     start = exception
     while start and (_IN_TRACEBACK.match(lines[start - 1]) or LOG_LINE.match(lines[start - 1])):
         start -= 1
@@ -302,7 +302,7 @@ def _first_line(lines: Sequence[str], exception: int) -> int:
 
 
 def _message_end(lines: Sequence[str], exception: int, stop: int) -> int:
-    """Return the index after an exception's message, which may have many lines, without log lines that follow it."""
+    """Return the index after an exception's message lines, without later log lines."""
     first = lines[exception]
     follows = lines[exception + 1 : exception + 3] == [HEAD, ""]  # TensorFlow tells an exception of its callback so
     is_wrapped = follows or _WRAPPERS.match(first.partition(": ")[2]) is not None
@@ -323,7 +323,7 @@ def _message_end(lines: Sequence[str], exception: int, stop: int) -> int:
 
 
 def _unwrapped(message: Sequence[str]) -> tuple[str, str, list[Frame]]:
-    """Return the kind and text of the innermost exception that a message tells, and all frames in it."""
+    """Return kind and text of the innermost exception in a message, and all frames."""
     name, _, text = message[0].partition(": ")
     kind = name.rstrip(":").rpartition(".")[2]
     frames: list[Frame] = []
@@ -347,7 +347,7 @@ def _unwrapped(message: Sequence[str]) -> tuple[str, str, list[Frame]]:
 
 
 def _group(lines: Sequence[str], stop: int) -> Failure | None:
-    """Return the last exception group before ``stop``; the first exception in each group is its cause."""
+    """Return the last exception group before ``stop``; its first member is its cause."""
     start = next((number for number in range(stop - 1, -1, -1) if lines[number] == _GROUP), None)
     if start is None:
         return None
@@ -363,7 +363,7 @@ def _group(lines: Sequence[str], stop: int) -> Failure | None:
 
 
 def _first_exceptions(group: Sequence[str]) -> list[list[str]]:
-    """Return the lines of a group, those of the first exception in it, and so on if that is a group."""
+    """Return the lines of a group, of its first exception, and so on if that is one."""
     levels: list[list[str]] = [[]]
     for line in group:
         margin = "  " * len(levels)
@@ -396,7 +396,7 @@ def _fatal(lines: Sequence[str], start: int) -> Failure | None:
 
 
 def _crashed_at(lines: Sequence[str]) -> Frame | None:
-    """Return the innermost frame in what `faulthandler` writes about the thread that crashed."""
+    """Return the innermost frame of the crashed thread in `faulthandler` output."""
     heads = [number for number, line in enumerate(lines) if line.startswith(("Current thread 0x", "Thread 0x"))]
     if not heads:
         return None

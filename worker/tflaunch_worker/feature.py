@@ -1,4 +1,4 @@
-"""What a feature can add to an agent, and how features are found: the rest of the agent knows none by name.
+"""Features of an agent and their discovery: the agent knows none by name.
 
 A feature is a package in `tflaunch_worker/features`. Its `FEATURE` declares what it adds to an agent. Declarations are
 imported by every agent, so they import nothing but this module; what they name is imported when it is used.
@@ -25,7 +25,7 @@ _LONGEST_REASON = 200  # characters
 
 
 class Variable(NamedTuple):
-    """A variable of the environment that a task gets unless it has one of this name, or must not have it.
+    """A variable of a task's environment, unless the task sets or must not have it.
 
     Args:
         value: its value.
@@ -82,7 +82,9 @@ def _note_broken(name: str, error: Exception) -> None:
 
 
 def start_guard(recipe: str, python: Sequence[str], directory: str, title: str, link: socket.socket) -> int | None:
-    """Have a process of an earlier run start guard and agent; return the guard's pidfd, None if there is none.
+    """Start guard and agent by an earlier run's process; return the guard's pidfd.
+
+    Returns None if there is no such process.
 
     Args:
         recipe: what the plan says of that process.
@@ -104,7 +106,7 @@ def start_guard(recipe: str, python: Sequence[str], directory: str, title: str, 
 
 
 def name_of_raiser(error: BaseException, packages: Mapping[str, str]) -> str:
-    """Return the name of the feature one of whose functions has raised an error, "" if none has.
+    """Return the name of the feature that has raised an error, or "".
 
     Args:
         error: the error, with its traceback.
@@ -130,7 +132,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def find_features(package: str, leave_out: Callable[[str, Exception], None]) -> dict[str, Any]:
-    """Return the ``FEATURE`` of each package inside a package, in the order of their names.
+    """Return the ``FEATURE`` of each package inside a package, ordered by name.
 
     Args:
         package: the package of features.

@@ -1,4 +1,4 @@
-"""Read one field of a message from another process, checked as `schema` does; all raise `ValueError` as it does."""
+"""Read fields of other processes' messages; raise `ValueError` as `schema` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walk and remove directories that tasks have made, however deep, and whatever links they contain.
+"""Walk and remove tasks' directories, however deep, and whatever links they hold.
 
 A walk keeps one directory open and goes up by its "..": neither recursion, which Python limits to 1,000 calls (as does
 `shutil.rmtree` before 3.13, and `os.walk` before 3.12), nor the 4,096 bytes of a path are in its way, and no link that
@@ -21,7 +21,7 @@ _O_PATH = getattr(os, "O_PATH", 0)
 
 
 class Entry:
-    """What a walk has come to: a file, a link, or a directory after all that is in it; valid until the next one.
+    """A file, link or directory (after its content) of a walk; valid until the next.
 
     ``directory``: a descriptor of the directory that it is in; ``error``: why a directory was not searched, if so.
     """
@@ -90,7 +90,7 @@ def walk(top: str, enters: Callable[[Entry], bool] | None = None) -> Iterator[En
 
 
 def _enter(entry: Entry) -> tuple[int, _Names] | None:
-    """Open a directory and list it; None, with the error noted, if it cannot be searched, or left by its ".."."""
+    """Open and list a directory; None and ``entry.error`` if it or its ".." fails."""
     try:
         below = os.open(entry.name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=entry.directory)
     except OSError as error:
@@ -129,7 +129,7 @@ def _identity(descriptor: int) -> _Identity:
 
 
 def make_writable(name: str, directory: int | None = None) -> bool:
-    """Give a directory's owner all rights to it, which a task may have taken away; return True.
+    """Give a directory's owner all rights, which a task may have removed; return True.
 
     Args:
         name: its name, or its path.
@@ -148,7 +148,7 @@ def make_writable(name: str, directory: int | None = None) -> bool:
 
 
 def remove_tree(path: str) -> OSError | None:
-    """Remove a file, a link, or a directory with everything in it, as far as possible; return the first error.
+    """Remove a file, link or tree as far as possible; return the first error.
 
     The error names the file. That there is nothing is none.
     """

@@ -1,4 +1,4 @@
-"""Call the function that a program has sent, in a task, and leave what it returned or raised for that program.
+"""Call a program's function in a task, and leave the result for that program.
 
 This file is copied to a directory with the pickled function and cloudpickle, and is run there as a program. It needs
 nothing else of this package. The supervisor needs its names only, so pickle is imported where it is used.
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def read_searched(directory: str) -> list[str]:
-    """Return the directories in which the sending program searches modules; none on other machines."""
+    """Return the sender's directories of modules; none on other machines."""
     return list(read_file(directory, SEARCHED)) if os.path.exists(os.path.join(directory, SEARCHED)) else []
 
 
@@ -70,7 +70,7 @@ def read_file(directory: str, name: str) -> Any:
 
 
 def _require_version(wanted: list[int]) -> None:
-    """Exit unless this is the minor version of Python that pickled the function: bytecode is not portable."""
+    """Exit if another minor version of Python pickled the function: bytecode differs."""
     if list(sys.version_info[:2]) != wanted:
         here = f"{sys.executable} on {os.uname().nodename} is Python {sys.version_info[0]}.{sys.version_info[1]}"
         there = f"{wanted[0]}.{wanted[1]}"

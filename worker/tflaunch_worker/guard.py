@@ -1,4 +1,4 @@
-"""The guard: parent of the agent, and adoptive parent of every process that a task leaves behind.
+"""The guard: parent of the agent, and adopter of all that tasks leave behind.
 
 It only waits. Processes whose parent dies become its children, however often they forked and whatever session they
 moved to. When the agent is gone, for whatever reason (kill -9 included), the guard kills everything that is left and
@@ -49,7 +49,7 @@ _OTHERS_PATIENCE = 1.0  # seconds for orphans of other agents to die
 
 
 def main() -> None:
-    """Guard an agent in the directory of the command line. Its last argument is for people who list processes."""
+    """Guard the agent of the command line's directory; the last argument is a title."""
     gc.set_threshold(50_000)  # as in `tflaunch.__main__`; and a collection writes to pages that forks would share
     guard(sys.argv[2], int(sys.argv[1]))
 
@@ -78,7 +78,7 @@ def guard(directory: str, descriptor: int) -> None:
 
 
 def prepare(directory: str) -> int:
-    """Become the only guard in a directory, without a terminal; return the descriptor of the lock."""
+    """Become a directory's only guard, without terminal; return the lock's descriptor."""
     detach(directory)
     was_there, lock = _lock(directory)
     # The kernel releases a lock with the last descriptor of it, however its holders died, so a free one shows that
@@ -145,7 +145,7 @@ def detach(directory: str) -> None:
 
 
 def _lock(directory: str) -> tuple[bool, int]:
-    """Hold the lock until this process and the agent have ended; remove an earlier agent's socket.
+    """Hold the lock while this process or the agent lives; remove an earlier socket.
 
     Returns whether an earlier agent was killed: only then its lock file is still there; and the lock's descriptor.
     """
@@ -159,14 +159,14 @@ def _lock(directory: str) -> tuple[bool, int]:
 
 
 def _kill_orphans(directory: str) -> None:
-    """Kill what the tasks of an earlier agent have left; no attempt may start before that."""
+    """Kill what an earlier agent's tasks have left; no attempt may start before that."""
     left = orphans.sweep(directory, is_held=True)
     if left:
         sys.exit(f"processes of an earlier attempt do not die on this host: {', '.join(map(str, left))}")
 
 
 def _tidy(directory: str) -> None:
-    """Remove files that are no longer needed; keep a log with content and files that are not ours."""
+    """Remove files no longer needed; keep a nonempty log and files that are not ours."""
     file_trees.remove_tree(os.path.join(directory, TASKS_NAME))
     _remove(os.path.join(directory, SOCKET_NAME))
     log = os.path.join(directory, LOG_NAME)
@@ -190,14 +190,14 @@ def _remove(path: str) -> None:
 
 
 def _await_signals() -> None:
-    """Let `_wait_for` take `ENDING` and SIGCHLD, which tell it who has sent them; ignore INT and HUP."""
+    """Let `_wait_for` take `ENDING` and SIGCHLD with their sender; ignore INT, HUP."""
     for number in OF_TERMINALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
 
 
 def _wait_for(agent: int, channel: socket.socket) -> int:
-    """Reap adopted processes as they die; return the agent's exit status once it is dead.
+    """Reap adopted processes; return the agent's exit status once it is dead.
 
     Signals are forwarded to the agent, which stops the tasks first, with a word if they have got the same one.
     """

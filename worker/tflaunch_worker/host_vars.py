@@ -1,4 +1,4 @@
-"""Expand values that only the host knows (``~``, ``${host:NAME}``) in a command and its environment."""
+"""Expand values of the host (``~``, ``${host:NAME}``) in command and environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class UnknownValueError(Exception):
 
 
 def expand(text: str, environ: Mapping[str, str]) -> str:
-    """Return the text with every ``${host:NAME}`` replaced by this host's variable of that name.
+    """Replace each ``${host:NAME}`` by this host's variable of that name.
 
     ``${host:NAME/4}`` is a quarter of a number, rounded down, but at least 1, for example a share of a resource.
     ``${host:NAME[2:4]}`` selects entries 2 and 3, counted from 0, of a comma-separated list. ``$${host:NAME}`` is the
@@ -49,7 +49,10 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
 
 
 def has_proxy(environ: Mapping[str, str]) -> bool:
-    """Whether gRPC may use a proxy, from which an empty grpc_proxy keeps it; JAX warns of an empty one."""
+    """Return whether gRPC may use a proxy, from which an empty grpc_proxy keeps it.
+
+    JAX warns of an empty one.
+    """
     return any(environ.get(name) for name in _GRPC_PROXIES)
 
 
@@ -71,7 +74,7 @@ def expand_path(text: str, environ: Mapping[str, str]) -> str:
 
 
 def bare_environment(python: str) -> dict[str, str]:
-    """Return the environment of a task that does not inherit the agent's: user, home, locale and PATH.
+    """Return a task's environment without the agent's: user, home, locale and PATH.
 
     ``python`` is the agent's interpreter: PATH finds the `python` and `python3` beside it.
     """
@@ -82,7 +85,7 @@ def bare_environment(python: str) -> dict[str, str]:
 
 
 def with_python_first(path: str, python: str) -> str:
-    """Return a PATH that finds an interpreter's own `python` and `python3` first, changed only if needed."""
+    """Put an interpreter's `python` and `python3` first in a PATH, if they are not."""
     directory = os.path.dirname(python)
     for name in ("python", "python3"):
         if _find(name, directory) and _find(name, path) != directory:
@@ -97,5 +100,5 @@ def _find(name: str, path: str) -> str:
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the agent's environment without the variables that tflaunch sets for each task."""
+    """Return the agent's environment without tflaunch's variables for tasks."""
     return {name: value for name, value in environ.items() if name not in _OF_A_TASK}

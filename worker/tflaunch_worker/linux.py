@@ -37,7 +37,7 @@ _CHECKS_END, _LOCK_WAIT = 10.0, 0.005  # seconds
 
 @functools.lru_cache(maxsize=None)
 def _c_function(name: str) -> Callable[..., int]:
-    """Return a function of the C library; ctypes, which costs milliseconds, is imported on demand."""
+    """Return a C function; ctypes, which costs milliseconds, is imported on demand."""
     import ctypes
 
     found: Callable[..., int] = getattr(ctypes.CDLL(None, use_errno=True), name)
@@ -77,7 +77,7 @@ def enter_namespace(descriptor: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Drop all capabilities, so that processes of this user without capabilities may open this one's /proc files.
+    """Drop all capabilities, to open our /proc to this user's processes without any.
 
     Raises:
         OSError: the system has none.
@@ -102,7 +102,7 @@ def _call(name: str, *arguments: object) -> None:
 
 
 def be_punctual() -> int:
-    """Raise this process's scheduling priority where that is allowed; return its previous niceness.
+    """Raise this process's priority where allowed; return its previous niceness.
 
     The agent uses next to no CPU time, but its observations determine which of two processes exited first.
     """
@@ -117,7 +117,7 @@ def be_punctual() -> int:
 
 
 def take_session(niceness: int) -> None:
-    """Give this process, a fork, a session of its own, and a niceness that also counts against other sessions."""
+    """Give this fork its own session, and a niceness that counts across sessions."""
     try:
         if os.getsid(0) != os.getpid():
             os.setsid()  # in a new group of the scheduler, of niceness 0
@@ -130,7 +130,9 @@ def take_session(niceness: int) -> None:
 
 
 def take_terminal(descriptor: int) -> None:
-    """Make a terminal that of this process's session, which has none: its keys signal the processes of the session.
+    """Make a terminal the controlling one of this session, which has none.
+
+    Its keys then signal the processes of the session.
 
     Raises:
         OSError: it is that of another session.
@@ -155,7 +157,7 @@ def forbid_core_file(pid: int) -> None:
 
 
 def open_pidfd(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when the process exits, or None where the system has none."""
+    """Return a descriptor that becomes readable at the process's exit, or None."""
     if hasattr(os, "pidfd_open"):
         try:
             return os.pidfd_open(pid)
@@ -199,7 +201,7 @@ def kill(pid: int, pidfd: int | None, number: int) -> bool:
 
 
 def is_lock_free(path: str) -> bool | None:
-    """Return whether no process holds the lock on a file; None if this user has no such file.
+    """Return whether a file's lock is free; None if this user has no such file.
 
     The check holds the lock for a moment, shared with other checks.
     """
@@ -248,12 +250,12 @@ def _is_only_checked(descriptor: int) -> bool:
 
 
 def is_same_user(connection: socket.socket) -> bool:
-    """Return whether the process at the other end of a Unix socket belongs to this user or to root."""
+    """Return whether the peer of a Unix socket runs as this user or as root."""
     return peer_of(connection)[1] in (os.getuid(), 0)
 
 
 def peer_of(connection: socket.socket) -> tuple[int, int]:
-    """Return pid and user of the process that was at the other end of a Unix socket when it connected or listened."""
+    """Return pid and user of a Unix socket's peer, when it connected or listened."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, user, _ = struct.unpack("3i", credentials)
     return pid, user

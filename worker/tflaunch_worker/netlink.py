@@ -38,7 +38,7 @@ def dump(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
 
 
 def attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the type and value of each attribute that follows the fixed part of a message."""
+    """Yield type and value of each attribute after the fixed part of a message."""
     at = 0
     while at + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, at)

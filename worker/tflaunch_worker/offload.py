@@ -1,4 +1,4 @@
-"""Run potentially slow work in a fork of the agent, so that the agent itself never blocks."""
+"""Run potentially slow work in a fork, so that the agent never blocks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def run_in_fork(
     loop: Loop, work: Callable[[], Any], done: Callable[[Any], None], prepare: Callable[[int], None] = lambda _: None
 ) -> tuple[int, Callable[[], None]]:
-    """Call ``work`` in a fork, then ``done`` here with its result, which must be serializable as JSON.
+    """Call ``work`` in a fork, and ``done`` here with its JSON-serializable result.
 
     An exception in ``work`` is written to the agent's log, and ``done`` gets None. ``prepare`` is called in the fork
     before, with the descriptor by which the result comes.
@@ -56,7 +56,7 @@ def run_in_fork(
 
 
 def run_in_background(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> Callable[[], None]:
-    """Call ``work`` as `run_in_fork` does, for long and with ordinary priority; return what ends it early.
+    """Run long ``work`` like `run_in_fork`, at ordinary priority; return what ends it.
 
     It holds none of the agent's sockets and pipes, whose ends others wait for.
     """

@@ -22,7 +22,7 @@ _MOST_IN_VAIN = 10  # rounds; on a busy machine some process has always just exi
 
 
 def sweep(directory: str = "", is_held: bool = False, patience: float = PATIENCE, is_guard: bool = False) -> list[int]:
-    """Kill orphans until none is left; return those that are still alive after ``patience`` seconds.
+    """Kill orphans until none is left; return those alive after ``patience`` seconds.
 
     Agents in whose tasks this process runs are skipped, since `tflaunch` may itself run in a task.
 
@@ -85,7 +85,7 @@ def _is_orphan(pid: int, agent: str, is_held: bool) -> bool:
 
 
 def _candidates(directory: str) -> tuple[dict[int, str], set[int]]:
-    """Return the tasks' processes as pid to agent directory, and the processes that may also be some."""
+    """Return tasks' processes, pid to agent directory, and pids that may be some."""
     ancestors = _ancestors()
     spared = {_agent_of(procfs.environment_of(pid)) for pid in ancestors}
     wanted = os.path.realpath(directory) if directory else ""
@@ -111,7 +111,7 @@ def task_of(pid: int) -> str:
 
 
 def _agent_of(environment: set[bytes]) -> str:
-    """Return the directory of the agent that started a process with this environment, or "" for none."""
+    """Return the agent's directory for the environment of a process; "" for none."""
     directory, is_task = "", False
     for entry in environment:
         if entry.startswith(_TASK_DIRECTORY):

@@ -1,4 +1,4 @@
-"""Make foreign text safe to show on a terminal and to store in the journal, as one line."""
+"""Make foreign text one line that is safe for a terminal and for the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""End processes that are no longer wanted: kill them, wait for their death, and let their helpers clean up.
+"""End unwanted processes: kill, wait for death, let their helpers clean up.
 
 A helper that cleans up removes what its program has left in the machine's memory (/dev/shm): by hand it outlives the
 program for a moment. It ends by itself when the last process of the program, which holds the other end of its pipe, is
@@ -32,14 +32,14 @@ def is_cleaner(pid: int) -> bool:
 
 
 def may_be_cleaner(pid: int) -> bool:
-    """Return whether a process is such a helper, or was just forked, or executes a program, to become one perhaps."""
+    """Return whether a process is such a helper, or may become one after fork or exec."""
     age = procfs.age_of(pid)
     is_young_fork = age is not None and age < YOUNG and procfs.is_fork(pid)
     return is_young_fork or procfs.is_between_programs(pid) or is_cleaner(pid)
 
 
 def wait_for_death(pids: Iterable[int], patience: float) -> None:
-    """Wait until these processes, which were just seen, are dead; without pidfds, or processes, only for a moment.
+    """Wait until these processes are dead; without pidfds, or any, only for a moment.
 
     Args:
         pids: the processes.
@@ -60,9 +60,10 @@ def wait_for_death(pids: Iterable[int], patience: float) -> None:
 
 
 def kill_below(spared: Collection[int] = (), patience: float = float("inf")) -> None:
-    """Kill what is below this process, which adopts it, until nothing is left but what it may not kill.
+    """Kill this process's descendants, until only those that it may not kill are left.
 
-    Each look is followed by the death of all that it has seen: a look after each death would be quadratic.
+    It must adopt their orphans. Each look is followed by the death of all that it has seen: a look after each death
+    would be quadratic.
 
     Args:
         spared: processes that stay.

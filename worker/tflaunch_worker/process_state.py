@@ -1,4 +1,4 @@
-"""Set what a process inherits: signals, descriptors, umask and limits, for our own processes and for tasks.
+"""Set what processes inherit, ours and tasks: signals, descriptors, umask, limits.
 
 Every process of ours calls `set_own_state` when it begins. Whoever starts it may have ignored or blocked signals or
 left files open: SIGCHLD ignored, for instance, makes the kernel forget exit codes. (`boot`, which is sent to hosts
@@ -42,7 +42,7 @@ class TaskSettings:
 
 
 def set_own_state(kept: Iterable[int] | None = None) -> None:
-    """Give this process, which begins, the signals, umask and descriptors that our processes need.
+    """Set the signals, umask and descriptors that each new process of ours needs.
 
     A umask that denies files to their own owner, with which nothing works, is not passed on to the tasks either.
 
@@ -62,19 +62,19 @@ def set_own_state(kept: Iterable[int] | None = None) -> None:
 
 @functools.lru_cache(maxsize=None)
 def changed_signals() -> list[int]:
-    """Return the signals not at their defaults in this process; cached, since that never changes."""
+    """Return the signals not at their defaults; cached, since that never changes."""
     return [number for number in CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
 
 
 def reset_signals() -> None:
-    """Reset the signals of this fork, which becomes a task; a launcher started with ``&`` ignores SIGINT."""
+    """Reset signals in a fork that becomes a task: a shell's ``&`` ignores SIGINT."""
     for number in changed_signals():
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
 def close_all_but(kept: Iterable[int]) -> None:
-    """Close the descriptors of this process by which files, and ends of pipes and connections, would stay open."""
+    """Close all other descriptors, which would keep files, pipes, connections open."""
     known = {0, 1, 2, *kept}
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         if descriptor not in known:
@@ -85,13 +85,13 @@ def close_all_but(kept: Iterable[int]) -> None:
 
 
 def raise_file_limit() -> tuple[int, int]:
-    """Raise this process's limit of open files to its maximum; return what it was: (soft, hard)."""
+    """Raise the limit of open files to its maximum; return the old (soft, hard)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft, hard
 
 
 def read_umask() -> int:
-    """Return this process's umask; the system call that returns it also changes it, for all threads."""
+    """Return this process's umask without the system call, which would change it."""
     with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
         return int(file.read().partition("\nUmask:")[2].split(None, 1)[0], 8)

@@ -31,7 +31,7 @@ def threads_of(pid: int) -> list[str]:
 
 
 def descendants(*roots: int, without: Collection[int] = ()) -> list[int]:
-    """Return the processes below ``roots``, each after its parent, except the subtrees of those ``without``.
+    """Return processes below ``roots``, parents first; skip subtrees of ``without``.
 
     The kernel's list of children can hide one while another is reaped, and a process moves when its parent exits. So
     the tree is read until nothing has changed. In the usual case there are none, which costs two small reads.
@@ -58,7 +58,7 @@ def _read_descendants(roots: Collection[int], without: Collection[int]) -> list[
 
 @functools.lru_cache(maxsize=None)
 def _has_lists_of_children() -> bool:
-    """Return whether the kernel was built with them: else a list that is missing shows that its process is gone."""
+    """Return whether the kernel lists children; then a missing list is a dead process."""
     return os.path.exists("/proc/thread-self/children")
 
 
@@ -76,13 +76,13 @@ def _scan_children() -> defaultdict[int, list[int]]:
 
 
 def is_exiting(pid: int) -> bool:
-    """Return whether a process is gone, or has begun to exit and adopts no others any more."""
+    """Return whether a process is gone, or exits and adopts no others any more."""
     flags = _stat_field(pid, 6)
     return flags is None or bool(flags & _PF_EXITING)
 
 
 class Place(NamedTuple):
-    """Where a living process belongs: its parent, group and session; ``since``: its start, which no pid has twice."""
+    """Parent, group and session of a process; ``since``, its start, is unique per pid."""
 
     parent: int
     group: int
@@ -119,7 +119,7 @@ def parent_of(pid: int) -> int | None:
 
 
 def is_below(pid: int, ancestor: int) -> bool:
-    """Return whether a process descends from another one, in a way that Slurm's kill_tree.c can follow.
+    """Return whether a process descends from another, as Slurm's kill_tree.c sees it.
 
     It reads /proc/PID/stat word by word, so it does not see a process with a space in its name, nor what is below it.
     """
@@ -159,7 +159,7 @@ def _state(pid: int) -> str:
 
 
 def describe_wait(pid: int) -> str:
-    """Return a process's state and the kernel function in which it waits: ``state D in rpc_wait``; "" if it is gone."""
+    """Return a process's state and kernel wait: ``state D in rpc_wait``; "" if gone."""
     text, place = read(f"/proc/{pid}/stat"), read(f"/proc/{pid}/wchan") or ""
     if text is None:
         return ""
@@ -168,9 +168,9 @@ def describe_wait(pid: int) -> str:
 
 
 def may_be_program(pid: int) -> bool:
-    """Return whether a process of this user runs a program or, now a zombie, did; kernel threads never do.
+    """Return whether this user's process runs, or as a zombie ran, a program.
 
-    A zombie may have forked just before it exited, and init may be slow to reap it.
+    Kernel threads never do. A zombie may have forked just before it exited, and init may be slow to reap it.
     """
     try:
         is_ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
@@ -180,22 +180,23 @@ def may_be_program(pid: int) -> bool:
 
 
 def is_between_programs(pid: int) -> bool:
-    """Return whether a process of this user is just executing another program: it shows no environment until it runs.
+    """Return whether a process of this user is just executing another program.
 
-    For a program that was started without an environment, the kernel knows where that would be.
+    It shows no environment until that runs. For a program that was started without an environment, the kernel knows
+    where that would be.
     """
     has_memory = may_be_program(pid) and bool(_stat_field(pid, 20))  # as above; a zombie has none
     return has_memory and _stat_field(pid, 48) == 0  # field 48: the end of its environment
 
 
 def _stat_field(pid: int, index: int) -> int | None:
-    """Return a field of /proc/<pid>/stat, counted from the state letter, which follows the name."""
+    """Return a field of /proc/<pid>/stat, counted from the state letter."""
     text = read(f"/proc/{pid}/stat")
     return None if text is None else int(text.rpartition(")")[2].split()[index])
 
 
 class Process(NamedTuple):
-    """A process: its parent, its session, its memory, and the CPU time of itself and its reaped children."""
+    """A process: parent, session, memory, and CPU time with that of reaped children."""
 
     parent: int
     session: int
@@ -216,19 +217,19 @@ def processes() -> dict[int, Process]:
 
 
 def memory() -> dict[str, int]:
-    """Return the machine's memory in bytes: ``total``, and ``available`` to new processes."""
+    """Return the machine's memory in bytes: ``total``, and ``available`` for new use."""
     known = dict(line.split(":", 1) for line in (read("/proc/meminfo") or "").splitlines() if ":" in line)
     names = {"total": "MemTotal", "available": "MemAvailable"}
     return {name: int(known[field].split()[0]) * 1024 for name, field in names.items() if field in known}
 
 
 def shared_memory(pid: int) -> int:
-    """Return how many bytes of a process's memory are shared; slow, since every page is visited."""
+    """Return a process's shared memory in bytes; slow, since it visits every page."""
     return _memory_sum(pid, "Shared_Clean", "Shared_Dirty")
 
 
 def proportional_memory(pid: int) -> int:
-    """Return a process's memory in bytes, with its part of each shared page; slow, since every page is visited."""
+    """Return a process's memory in bytes, with its part of shared pages; slow."""
     return _memory_sum(pid, "Pss")
 
 
@@ -238,7 +239,7 @@ def _memory_sum(pid: int, *names: str) -> int:
 
 
 def environment_of(pid: int) -> set[bytes]:
-    """Return the ``NAME=value`` entries that a process was started with; empty if unreadable, or not there yet."""
+    """Return the initial ``NAME=value`` entries of a process; empty until readable."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return set(filter(None, file.read().split(b"\0")))

@@ -15,7 +15,7 @@ _PYTHON = re.compile(r"python[\d.]*")
 
 
 def find_program(argv: list[str]) -> tuple[str, int] | None:
-    """Find what a Python command runs, `SCRIPT`, `MODULE` or `TEXT`, and the index of its argument.
+    """Return a command's `SCRIPT`, `MODULE` or `TEXT`, and the index of its argument.
 
     The result is None unless the command is ``python script.py …``, ``python -m module …`` or ``python -c text …``,
     with no option other than ``-u``.
@@ -34,7 +34,7 @@ def find_program(argv: list[str]) -> tuple[str, int] | None:
 
 
 def check_command(argv: list[str]) -> str:
-    """Return why a command cannot be forked, judging by its arguments, or "" if it can."""
+    """Return why a command's arguments rule out a fork, or "" if they do not."""
     if not argv or not _PYTHON.fullmatch(os.path.basename(argv[0])):
         return "its command does not start with a Python"
     if find_program(argv) is None:
@@ -43,12 +43,12 @@ def check_command(argv: list[str]) -> str:
 
 
 def imported_files(node: ast.AST, path: str, roots: list[str]) -> list[str]:
-    """Return the files below the roots of the modules that a node of a file imports, and of their packages."""
+    """Return the files below ``roots`` that a node imports: modules and packages."""
     return [found for place in _imported(node, path, roots) for found in [module_file(place)] if found]
 
 
 def _imported(node: ast.AST, path: str, roots: list[str]) -> Iterator[str]:
-    """Yield the paths, without suffix, of what a statement imports; packages before their modules."""
+    """Yield the paths, without suffix, of a statement's imports; packages first."""
     if isinstance(node, ast.Import):
         names = [alias.name.split(".") for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
@@ -72,7 +72,7 @@ def module_places(parts: list[str], roots: list[str]) -> Iterator[str]:
 
 
 def module_file(place: str, is_program: bool = False) -> str | None:
-    """Return the file of a module or package, given its path without suffix; None if there is none."""
+    """Return the file of a module or package, from its path without suffix, or None."""
     inner = "__main__.py" if is_program else "__init__.py"
     for path in (f"{place}.py", os.path.join(place, inner)):
         if os.path.isfile(path):

@@ -1,4 +1,4 @@
-"""Write durations, ages and signals for people, in the same form everywhere: in messages, tables and logs."""
+"""Write durations, ages and signals for people, in the same form everywhere."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
 def duration_words(seconds: float) -> str:
-    """Return ``20 ms``, ``0.4 s``, ``12 s``, ``3 min 20 s``, ``2 h 05 min``, ``3 d 4 h``; a rest of zero is left out.
+    """Return a duration as ``20 ms``, ``0.4 s``, ``3 min 20 s``, ``2 h 05 min``.
 
-    The page has the same (`duration` in parts.js).
+    A rest of zero is left out. The page has the same (`duration` in parts.js).
     """
     if 0 < seconds < 0.05:
         return f"{math.floor(seconds * 1000 + 0.5)} ms"
@@ -27,7 +27,7 @@ def duration_words(seconds: float) -> str:
 
 
 def age_words(seconds: float) -> str:
-    """Return ``5 s ago``, ``3 min ago``, ``2 h ago`` or ``3 d ago``: a duration in its largest unit."""
+    """Return a duration in its largest unit: ``5 s ago``, ``3 min ago``, ``3 d ago``."""
     for size, unit in _AGES:
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit} ago"
@@ -43,5 +43,8 @@ def signal_name(number: int) -> str:
 
 
 def exit_words(code: int) -> str:
-    """Return how a process ended: ``exited with code 7``, or ``was killed by SIGKILL`` for -9."""
+    """Return how a process ended: ``exited with code 7``, ``was killed by SIGKILL``.
+
+    A negative code is that of a signal: -9 for SIGKILL.
+    """
     return f"exited with code {code}" if code >= 0 else f"was killed by {signal_name(-code)}"

@@ -1,4 +1,4 @@
-"""What the fields of records from other processes must be; each is checked once, where it arrives.
+"""Checks of the fields of records from other processes, once, on arrival.
 
 A *check* takes a field's name and value, and returns the value as it is kept. It raises `ValueError`, with the name,
 for any other. A *schema* maps the names of fields to their checks: orders and calls declare theirs (`agent.orders`, and
@@ -73,7 +73,7 @@ def text(longest: int = LONGEST_TEXT) -> Check:
 
 
 def line(longest: int) -> Check:
-    """Return the check of a text, which becomes one line that is safe to print on a terminal."""
+    """Return the check of a text, which becomes one line safe for a terminal."""
     check_text = text()
     return lambda name, value: printable(check_text(name, value), longest)
 

@@ -1,4 +1,4 @@
-"""What each signal means to each of our processes, in one table: docs/supervision.md#signals shows it.
+"""The meaning of each signal to each process of ours: docs/supervision.md#signals.
 
 `FAULTS` are the kernel's word that the program is broken. `ENDING` is every other signal whose default is to end a
 process: TERM, QUIT and the `WARNINGS`, with which schedulers announce an end (`sbatch --signal`, `qsub -notify`) and
@@ -23,18 +23,18 @@ WARNINGS = ENDING - {signal.SIGTERM, signal.SIGQUIT}
 
 
 def number_of(name: str) -> int | None:
-    """Return the number of a signal, named as INT or SIGINT; None if there is none of that name."""
+    """Return the number of a signal named as INT or SIGINT; None for no such signal."""
     found = getattr(signal, f"SIG{name.upper().replace('SIG', '', 1)}", None)
     return int(found) if isinstance(found, signal.Signals) else None
 
 
 def ending_here() -> list[int]:
-    """Return `ENDING` and HUP, without those that this process ignores: under `nohup`, HUP stays ignored."""
+    """Return `ENDING` and HUP, except those that this process ignores, as by `nohup`."""
     return [number for number in (*ENDING, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def asks_more(number: int, came: list[int]) -> bool:
-    """Add a signal to those that came; return whether it asks for more than they did, as a second Ctrl-C does.
+    """Add a signal; return whether it asks for more, as a second Ctrl-C does.
 
     Not so a warning, of which the kernel sends one a second (XCPU), nor the TERM that a warning has announced.
     """

@@ -1,4 +1,4 @@
-"""Messages between processes of this machine: JSON over a Unix socket, with descriptors."""
+"""Messages between local processes: JSON over a Unix socket, with descriptors."""
 
 from __future__ import annotations
 

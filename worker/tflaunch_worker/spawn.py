@@ -1,4 +1,4 @@
-"""Start a task's process: in its own session, with default signals and its output in one pipe."""
+"""Start a task's process: own session, default signals, output in one pipe."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def start_process(command: Command, settings: TaskSettings) -> Child:
 
 
 def fork_program(command: Command, settings: TaskSettings, streams: tuple[int, int, int]) -> tuple[int, int]:
-    """Fork a process that executes a command; return its pid and the descriptor of its ``start_report``.
+    """Fork a command's process; return its pid and its ``start_report`` descriptor.
 
     Args:
         command: what it executes.
@@ -125,7 +125,7 @@ def fork_program(command: Command, settings: TaskSettings, streams: tuple[int, i
 
 
 def find_executable(command: Command) -> str:
-    """Return the path of a command's program, or "" if it does not exist or is a script."""
+    """Return the path of a command's program; "" for a missing one or a script."""
     for path in (os.path.join(command.workdir, place) for place in _places(command)):
         if os.path.isfile(path) and os.access(path, os.X_OK):
             try:
@@ -137,14 +137,14 @@ def find_executable(command: Command) -> str:
 
 
 def _places(command: Command) -> list[str]:
-    """Return the paths at which a command is looked for: on its own PATH if its name contains no slash."""
+    """Return a command's paths: on its own PATH unless its name contains a slash."""
     name = command.argv[0]
     path = command.env.get("PATH", os.defpath)
     return [name] if "/" in name else [f"{place}/{name}" for place in path.split(":") if place]
 
 
 def make_output_pipe() -> tuple[int, int]:
-    """Return the read and write end of a pipe for a task's output; reading does not block.
+    """Return the read and write end of a task's output pipe; reading does not block.
 
     Raises:
         OSError: the system refuses another pipe.
@@ -159,7 +159,7 @@ def make_output_pipe() -> tuple[int, int]:
 
 
 def describe_start_failure(report: bytes, command: Command) -> tuple[int, str] | None:
-    """Return (exit code, message) for the content of ``start_report``, or None if the program was started."""
+    """Return (exit code, message) for a ``start_report``, or None after a success."""
     if not report:
         return None
     stage, _, number_text = report.decode("ascii").partition(" ")
@@ -185,7 +185,7 @@ def describe_start_failure(report: bytes, command: Command) -> tuple[int, str] |
 
 
 def _why_refused(number: int, path: str, command: Command) -> str:
-    """Return why the kernel does not execute a command, "" if there is nothing to add to its own reason."""
+    """Return why the kernel refuses a command, "" if its own reason says it all."""
     if os.path.isdir(path):
         return "it is a directory"
     if number == errno.EACCES:
@@ -205,7 +205,10 @@ def _why_refused(number: int, path: str, command: Command) -> str:
 
 
 def _why_denied(path: str) -> str:
-    """Return why this user may not execute a file that has this path, if it is seen, "" if it lacks the mode only."""
+    """Return why this user may not execute a file; "" if only its mode forbids it.
+
+    ``path`` is "" if the file cannot be seen.
+    """
     if not path:
         return f"user {os.geteuid()} may not enter a directory on the way to it"
     if os.statvfs(path).f_flag & os.ST_NOEXEC:

@@ -131,7 +131,7 @@ def parse(text: Union[bytes, str], max_values: int = MAX_VALUES) -> Any:
 
 
 def _has_plain_numbers(data: bytes) -> bool:
-    """Return whether all numbers are certainly in range, which saves checking each one of them."""
+    """Return whether all numbers are in range for sure, without a check of each."""
     shape = data.translate(_SHAPE)
     return not (_EXPONENT in shape or _MANY_DIGITS in shape or _LETTER in shape)
 
