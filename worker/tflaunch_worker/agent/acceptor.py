@@ -1,4 +1,4 @@
-"""Read each new connection's first frame: `hello` replaces the supervisor, `look` is read-only."""
+"""Read first frames: `hello` replaces the supervisor, `look` is read-only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serve the supervisor's calls: requests that are answered over the link on which they came, or lost with it."""
+"""Serve calls of the supervisor, answered over their link or lost with it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Calls:
             call.when_ended()
 
     def refuse(self, message: dict[str, Any], reason: str) -> bool:
-        """Answer a call that cannot be served with the reason; return False if the message is none, nor about one."""
+        """Refuse a call with the reason; return False if the message is not about a call."""
         number = message.get("call")
         if type(number) is not int or number < 1:
             return False
@@ -92,7 +92,7 @@ class Calls:
         return True
 
     def refuse_all(self, kinds: Container[str], reason: str) -> None:
-        """Answer all open calls of these kinds with the reason why they are not served any more."""
+        """Refuse all open calls of these kinds, with the reason."""
         for call in [call for call in self.open.values() if call.kind in kinds]:
             call.answer(refused=reason)
 

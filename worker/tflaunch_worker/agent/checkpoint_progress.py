@@ -40,7 +40,7 @@ class Finder:
         self._waiting: dict[tuple[str, ...], list[Callable[[int], None]]] = {}
 
     def find(self, argv: list[str], workdir: str, since: float, found: Callable[[int], None]) -> None:
-        """Call ``found`` with the highest number of the command's checkpoints, or 0 if there is none.
+        """Call ``found`` with the highest number of the command's checkpoints, or 0.
 
         Args:
             argv: the command.
@@ -81,7 +81,7 @@ def directories(argv: list[str], workdir: str, own: str) -> list[str]:
 
 
 def newest(roots: list[str], since: float) -> int:
-    """Return the highest number of a checkpoint written since ``since``, or 0 if there is none.
+    """Return the highest number of a checkpoint written since ``since``; 0 for none.
 
     Args:
         roots: directories to search: at most 5,000 entries, four levels deep, for one second.

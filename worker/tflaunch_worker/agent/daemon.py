@@ -16,7 +16,7 @@ from tflaunch_worker.socket_messages import receive_message
 
 
 def serve(directory: str, connection: socket.socket, umask: int, guard: socket.socket) -> list[int]:
-    """Run the agent of this host until the run ends or the lease expires; return the pids of what outlives it.
+    """Run the host's agent until run or lease ends; return the pids that outlive it.
 
     Args:
         directory: the agent's private directory.

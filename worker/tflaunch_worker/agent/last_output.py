@@ -1,4 +1,4 @@
-"""Keep the last output of an attempt, for its failure signature, and read the progress that Keras shows in it.
+"""Keep an attempt's last output for its failure signature; read Keras progress.
 
 Progress is parsed for programs that report nothing through TFLAUNCH_PROGRESS. Both generations of Keras draw a bar,
 which backspaces redraw in place::
@@ -28,7 +28,7 @@ _LONGEST_BAR = 2048  # bytes; a bar may be split between two reads
 
 
 class LastOutput:
-    """Takes all output of an attempt and keeps the end of it, and the last bar of its training."""
+    """The end of an attempt's output, and the last bar of its training."""
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()
@@ -39,7 +39,7 @@ class LastOutput:
         self._open = b"\n"  # the last line as far as it came, with what delimits it
 
     def note(self, data: bytes) -> None:
-        """Add output of the task. Costs a few searches, because all output passes through here."""
+        """Add output of the task; cheap, because all output passes through here."""
         self._keep(data)
         text = self._open + data
         end = max(text.rfind(b"\n"), text.rfind(b"\b"), 0)
@@ -55,7 +55,7 @@ class LastOutput:
             self._size -= len(self._pieces.popleft())
 
     def progress(self) -> dict[str, object]:
-        """Return epoch, epochs, steps_per_epoch, step and metrics, as far as Keras lines show them."""
+        """Return epoch, epochs, steps_per_epoch, step and metrics, as far as Keras shows."""
         shown = read_bars(self._shown, self._open)
         if shown.epoch == 0:
             return {}
@@ -68,7 +68,7 @@ class LastOutput:
         return known
 
     def progress_at(self, now: float) -> dict[str, object]:
-        """Return `progress` with the speed of the training between calls; ``now`` is the time in seconds."""
+        """Return `progress` with the speed between calls; ``now`` is in seconds."""
         known = self.progress()
         if not known:
             return {}
@@ -79,7 +79,7 @@ class LastOutput:
         return {**known, "is_from_output": True, **({} if speed is None else {"steps_per_second": speed})}
 
     def failure(self) -> str:
-        """Return the signature of the program's failure (see `failures.failure_signature`)."""
+        """Return the signature of the failure (see `failures.failure_signature`)."""
         from tflaunch_worker import failures  # compiles patterns that only a failure needs
 
         return failures.failure_signature(b"".join(self._pieces)[-KEPT:])
@@ -97,7 +97,7 @@ _METRIC = rb" - ([A-Za-z]\w{0,63}): ([-+]?\d+(?:\.\d*)?(?:e[-+]?\d{1,3})?)(?= |$
 
 
 class Shown(NamedTuple):
-    """What Keras has shown of a training; ``epoch`` 0: nothing; ``epochs`` None: no line told it."""
+    """Progress in Keras output; ``epoch`` 0: none; ``epochs`` None: not shown."""
 
     epoch: int = 0
     epochs: Optional[int] = None

@@ -1,4 +1,4 @@
-"""The lease: how long this host's tasks may live without contact to the supervisor.
+"""The lease: how long tasks may live without contact to the supervisor.
 
 It counts from when the last message was *sent*. A message delayed in a buffer while the network was down must not give
 tasks more time than the supervisor assumes when it restarts them elsewhere. The offset between the two clocks is taken
@@ -18,7 +18,7 @@ _FIRST_WORD = 600.0
 
 
 class Lease:
-    """Tracks when the lease expires. Times are in seconds; ``ends_at`` is on this host's monotonic clock."""
+    """The lease's expiry ``ends_at``, in seconds of this host's monotonic clock."""
 
     def __init__(self, loop: Loop) -> None:
         self.seconds = _FIRST_WORD
@@ -29,7 +29,7 @@ class Lease:
         self._ahead = 0.0
 
     def begin(self, seconds: float, clock: str, sent: float) -> None:
-        """Begin a new supervisor's lease: ``clock`` identifies its clock, ``sent`` is its time of sending."""
+        """Begin a supervisor's lease; ``clock`` identifies the clock of ``sent``."""
         self.seconds = seconds
         self.has_begun = True
         if clock != self._clock:

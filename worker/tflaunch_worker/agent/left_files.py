@@ -1,4 +1,4 @@
-"""Send the launcher the files that a task leaves in its directory: announce them, and send the requested parts.
+"""Send the launcher a task's left files: announce them, then send requested parts.
 
 A task counts as gone only when the supervisor has released its files, so that neither a lost link nor another
 supervisor loses one: they are announced over every link, and the supervisor requests what it lacks.
@@ -59,7 +59,7 @@ class LeftFile:
 
 
 def read_part(opened: Callable[[], int], offset: int) -> bytes:
-    """Return a part of the file whose descriptor ``opened`` returns, empty if it can no longer be read."""
+    """Return a part of the file that ``opened`` opens; empty if it is unreadable."""
     try:
         descriptor = opened()
     except OSError:
@@ -73,7 +73,7 @@ def read_part(opened: Callable[[], int], offset: int) -> bytes:
 
 
 def open_inside(directory: str, path: str) -> int:
-    """Open a file for reading without following a symbolic link below a directory; return its descriptor.
+    """Open a file below a directory without following links; return its descriptor.
 
     Raises:
         OSError: it cannot be opened.
@@ -93,7 +93,7 @@ def open_inside(directory: str, path: str) -> int:
 
 
 def find_left_file(path: str, most: int) -> LeftFile | None:
-    """Return the file that a task has left at ``path``, None if there is none of at most ``most`` bytes."""
+    """Return the file at ``path`` if it has at most ``most`` bytes, else None."""
     try:
         return LeftFile(path, most)
     except (OSError, ValueError):
@@ -112,7 +112,7 @@ class LeftFiles:
     """The files of ended attempts that the supervisor has not released."""
 
     def __init__(self, find: Callable[[str, str, int], LeftFile | None]) -> None:
-        """Keep no file yet; ``find`` returns a task's file by name, unless it is larger than allowed."""
+        """Keep no file yet; ``find`` returns a task's file by name, if small enough."""
         self._find = find
         self._watcher: Call | None = None
         self._wanted: dict[str, Mapping[str, int]] = {}
@@ -121,11 +121,11 @@ class LeftFiles:
         self._listed: dict[tuple[str, int], Mapping[str, Readable]] = {}
 
     def want(self, task: str, files: Mapping[str, int]) -> None:
-        """Send the launcher these files of a task's next attempt: name to the maximum number of bytes."""
+        """Send files of a task's next attempt: name to the maximum number of bytes."""
         self._wanted[task] = files
 
     def bring(self, task: str, attempt: int, released: Callable[[], None]) -> None:
-        """Announce what an ended attempt has left; call ``released`` when the supervisor has all of it."""
+        """Announce an attempt's files; call ``released`` when the supervisor has them all."""
         found = {name: self._find(task, name, most) for name, most in self._wanted.pop(task, {}).items()}
         left = {name: file for name, file in found.items() if file is not None}
         if not left:
@@ -147,7 +147,7 @@ class LeftFiles:
                 self._watcher.tell(task=task, attempt=attempt, name=name, size=file.size)
 
     def offer(self, task: str, attempt: int, files: Mapping[str, Readable]) -> None:
-        """Let the launcher read files that stay where they are, instead of those offered before."""
+        """Let the launcher read files in place, instead of those offered before."""
         self._listed = {(task, attempt): files}
 
     def read(self, call: Call, message: Mapping[str, Any]) -> None:
@@ -166,7 +166,7 @@ class LeftFiles:
                 self._finish(about)
 
     def give_up(self, task: str | None = None) -> None:
-        """Stop waiting for the supervisor to take the files of a task, by default of all tasks."""
+        """Stop waiting for the supervisor to take files of a task; of all by default."""
         for about in [about for about in self._left if task in (None, about[0])]:
             for file in self._left.get(about, {}).values():
                 file.remove()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class HostMeasurements:
-    """Measures the tasks of this host, and tells the supervisor. Implements the observer of `Task`."""
+    """Measurements of this host's tasks for the supervisor; an observer of `Task`."""
 
     def __init__(self, loop: Loop, host: Host, tasks: Mapping[str, Task], services: Services) -> None:
         """Measure nothing yet; ``tasks`` are the latest attempts of the tasks, by name."""
@@ -73,6 +73,6 @@ class HostMeasurements:
         self._services.look_at_hang(task, looked)
 
     def known_progress(self, task: Task) -> dict[str, object]:
-        """Return a task's reported progress, or else the progress that its Keras output shows."""
+        """Return a task's reported progress, or else that in its Keras output."""
         reported = self._progress[task.name].known() if task.name in self._progress else {}
         return reported or task.last_output.progress_at(self._loop.now())

@@ -1,4 +1,4 @@
-"""The schema of every order of a supervisor, and of every call to the agent itself."""
+"""The schema of each order of a supervisor and each call to the agent itself."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def word(name: str, value: Any) -> str:
 
 
 def path(name: str, value: Any) -> str:
-    """Check a path below a directory, which leads nowhere else and has no empty component."""
+    """Check a path that stays below a directory and has no empty component."""
     parts = word(name, value).split("/")
     if len(os.fsencode(value)) > LONGEST_PATH or not {"", ".", ".."}.isdisjoint(parts):
         raise schema.refuse(name, "a path inside a directory", value)
@@ -68,7 +68,7 @@ def _variable(name: str, value: Any) -> str:
 
 
 def _secrets(name: str, value: Any) -> Dict[str, str | None]:
-    """Check the secrets of a task; null for one whose value the supervisor does not know."""
+    """Check a task's secrets; null for a value that the supervisor does not have."""
     secrets: Dict[str, str | None] = mapping_of(_variable, optional(word))(name, value)
     if sum(len(secret or "") for secret in secrets.values()) > _MOST_SECRETS:
         raise ValueError(f"{name!r} must not have more than {_MOST_SECRETS} characters")

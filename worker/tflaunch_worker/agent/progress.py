@@ -1,4 +1,4 @@
-"""Progress: reports that a task writes to a pipe of its own, without printing anything.
+"""Progress: reports that a task writes to its own pipe, without printing anything.
 
 TFLAUNCH_PROGRESS holds the path of the pipe. Each line is a JSON object in which any field may be omitted::
 
@@ -61,7 +61,7 @@ class Progress:
         self._came()
 
     def known(self) -> dict[str, object]:
-        """Return the known progress (see `ProgressStats.known`), empty if the task never reported any."""
+        """Return the progress (see `ProgressStats.known`), empty if none was reported."""
         return self._stats.known(self._loop.now())
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class ProgressStats:
             self._moments.popleft()
 
     def _speed(self, now: float) -> float | None:
-        """Return the steps per second over about the last ten seconds; it falls while no new step arrives."""
+        """Return steps per second over about ten seconds; it falls while no step arrives."""
         if not self._moments or self._stepped_at - self._moments[0][0] < _APART:
             return None
         began_at, first = self._moments[0]

@@ -264,7 +264,10 @@ class Services:
         self._at("stop_task", lambda service: service.stop_task(name))
 
     def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
-        """Let all look at a task that hangs; then call ``looked``. One that fails is waited for until KILL is due."""
+        """Let all services look at a hanging task; then call ``looked``.
+
+        One that fails is waited for until KILL is due.
+        """
         awaited = 1
 
         def has_looked() -> None:

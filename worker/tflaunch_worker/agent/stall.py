@@ -1,4 +1,4 @@
-"""Report a task that has written nothing for a while; the supervisor decides which of them hang."""
+"""Report tasks without output for a while; the supervisor decides which hang."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class StallWatch:
-    """Send ``output_stalled`` after ``seconds`` without output, and ``output_resumed`` when output resumes.
+    """Reporter of silence: ``output_stalled`` after ``seconds``, ``output_resumed``.
 
     The time counts from `begin`: a task that is forked from preloaded modules waits for their import before it starts.
     """

@@ -1,4 +1,4 @@
-"""The agent's link to its supervisor: unacknowledged events and output, and the socket, if connected.
+"""The agent's link to its supervisor: socket, unacknowledged events and output.
 
 Losing the socket does not lose the supervisor: events are kept until it has seen them, output until it has
 acknowledged it, and a new socket continues from there.
@@ -44,7 +44,7 @@ class SupervisorLink:
     # ---- the socket
 
     def connect(self, connection: socket.socket, heard: bytes = b"") -> None:
-        """Use this socket from now on; an older one is closed, because the newest supervisor is the right one.
+        """Use this socket; close an older one, because the newest supervisor is right.
 
         ``heard``: bytes already received from it.
         """
@@ -125,7 +125,7 @@ class SupervisorLink:
             self.flush()
 
     def greet(self, seen: int, **fields: object) -> None:
-        """Answer a supervisor that has seen events up to ``seen``, and send what it has missed."""
+        """Answer a supervisor that has seen events up to ``seen``; send the later ones."""
         self.forget_seen(seen)
         streams = {(task, number): one for task, attempts in self._streams.items() for number, one in attempts.items()}
         self._out += wire.encode({"kind": "greeted", "streams": list(streams), **fields})
@@ -167,7 +167,7 @@ class SupervisorLink:
         self.flush()
 
     def acknowledge(self, task: str, attempt: int, offset: int, is_complete: bool) -> None:
-        """Note that the supervisor has this stream up to ``offset``, and with ``is_complete`` also its end."""
+        """Note a stream's acknowledged ``offset``; ``is_complete``: its end, too."""
         attempts = self._streams.get(task, {})
         stream = attempts.get(attempt)
         if stream is None:
@@ -209,7 +209,7 @@ class SupervisorLink:
             del self._out[:sent]
 
     def _next_output(self) -> bool:
-        """Queue one frame of output from the next stream in turn; return whether there was one."""
+        """Queue one frame of output from the next stream; return whether there was one."""
         while self._ready:
             key, stream = next(iter(self._ready.items()))
             del self._ready[key]
@@ -221,5 +221,5 @@ class SupervisorLink:
         return False
 
     def _has_earlier(self, stream: Stream) -> bool:
-        """Return whether an earlier attempt of the task is not fully acknowledged; its output goes first."""
+        """Return whether an earlier attempt's output, sent first, is not acknowledged yet."""
         return any(attempt < stream.attempt for attempt in self._streams.get(stream.task, ()))

@@ -154,7 +154,7 @@ class Task:
     # ---- the stop ladder
 
     def stop(self, grace: float, with_stacks: bool = False, term_in: float = 0.0) -> None:
-        """Send its processes the stop signal now and KILL after ``grace`` seconds (at once for 0). Idempotent.
+        """Send the stop signal, and KILL ``grace`` seconds later (0: at once). Idempotent.
 
         ``with_stacks``: the task hangs; dump its stacks instead of sending that. ``term_in``: seconds until
         it is sent, unless `note_told` says before that the task has got it.

@@ -1,4 +1,4 @@
-"""Compose what a task of this host executes: its environment, from the lowest layer to the highest, and its command.
+"""Compose a task's command and its environment, from the lowest layer up.
 
 1. What the task inherits: the environment of the agent, or a bare one (`host_vars`).
 2. The variables of the plan (`tflaunch.plan.task_env`), with values that only the host knows.
@@ -30,7 +30,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class TaskEnvironments:
-    """The environments of this host's tasks. ``cluster``: role to the addresses of its tasks, on all hosts."""
+    """Environments of this host's tasks; ``cluster``: role to addresses on all hosts."""
 
     def __init__(self, directory: str) -> None:
         """Compose them for the agent with this directory, from its own environment."""
@@ -118,7 +118,7 @@ class TaskEnvironments:
         return self._bare
 
     def _choose_keras(self, argv: list[str], env: dict[str, str]) -> None:
-        """Set TF_USE_LEGACY_KERAS by what is installed here, if the plan leaves that to the host."""
+        """Set TF_USE_LEGACY_KERAS by the installed Keras, if the plan leaves that open."""
         if env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
             return
         about = _looked_at(argv, env)
@@ -142,7 +142,7 @@ def _known_secrets(secrets: dict[str, str | None]) -> dict[str, str]:
 
 
 def _append_to_path(env: dict[str, str], directories: list[str]) -> None:
-    """Let a task find modules in these directories after all others that its PYTHONPATH names."""
+    """Let a task import from these directories, after all others of its PYTHONPATH."""
     known = [place for place in env.get("PYTHONPATH", "").split(":") if place]
     added = [place for place in directories if place not in known]
     if added:
@@ -155,6 +155,6 @@ def _looked_at(argv: list[str], env: dict[str, str]) -> tuple[str, ...]:
 
 
 def _library() -> str:
-    """Return the directory that provides `tflaunch_worker.training` to tasks, or "" if we are installed."""
+    """Return the directory of `tflaunch_worker.training` for tasks; "" if installed."""
     is_installed = os.path.exists(os.path.join(_PACKAGE, "boot.py"))  # which is not in an archive
     return "" if is_installed else os.path.dirname(_PACKAGE)

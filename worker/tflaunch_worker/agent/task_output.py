@@ -1,4 +1,4 @@
-"""Keep the output of one attempt of a task until the supervisor has it, and send it: in a window, acknowledged.
+"""Keep an attempt's output until it is acknowledged, and send it in a window.
 
 A byte is identified by its offset in everything that the attempt wrote. Output waits in memory as long as the reader
 keeps up, otherwise on disk. When the disk is full, a little more is kept in memory. Beyond that, or beyond ``limit``

@@ -1,4 +1,4 @@
-"""The ports of this host's tasks: held and probed before they start, then fenced, and watched until they are open."""
+"""Ports of this host's tasks: held, probed, then fenced, and watched until open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TaskPorts:
     # ---- before tasks start
 
     def hold(self, message: dict[str, Any]) -> None:
-        """Hold a port for each of these tasks, and open the private network that they may need."""
+        """Hold a port for each of these tasks; open the private network if they need it."""
         if message.get("private"):
             reason = self._host.open_private_network()
             if reason:
@@ -45,7 +45,7 @@ class TaskPorts:
                 self._host.task_directory(task)  # now, while the supervisor is still compiling TF_CONFIG
 
     def probe_peers(self, message: dict[str, Any]) -> None:
-        """Listen on the ports of this host's tasks until they start, and connect to the other hosts' tasks."""
+        """Listen on the tasks' ports until they start; connect to other hosts' tasks."""
         try:
             self._host.listeners.listen(message["ports"], message["run"], message["secret"], self._peer_seen)
         except OSError as error:
@@ -65,7 +65,7 @@ class TaskPorts:
     # ---- while tasks run
 
     def begin(self, name: str, attempt: int, message: dict[str, Any], pid: Callable[[], int]) -> None:
-        """Fence and watch the port of a task that is about to start; ``pid`` returns its process, 0 before that."""
+        """Fence and watch the port of a starting task; ``pid`` returns its process, or 0."""
         port, is_exclusive, is_private = message["port"], bool(message.get("exclusive")), bool(message.get("private"))
         self._attempts[name] = attempt
         if port:

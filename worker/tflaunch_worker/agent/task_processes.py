@@ -1,4 +1,4 @@
-"""The processes of one attempt of a task: its leader, and those that it has started, wherever they have moved.
+"""Processes of a task attempt: its leader and what it started, wherever it moved.
 
 This is what every signal is sent to, what is waited for, and what counts as use: nothing else decides which they are.
 """
@@ -29,10 +29,11 @@ _HELPERS = re.compile(r"multiprocessing[.-]|\bloky\b")  # they end with their pa
 
 
 class Adopted:
-    """Where the processes of this host's tasks are whose parents have died; made when the agent starts.
+    """Orphaned processes of this host's tasks, adopted by the guard or the agent.
 
-    The guard adopts them. Once it was killed, the agent's parent is that of half the machine: then the agent adopts
-    them itself, and finds by one look at the whole machine what the guard had adopted before.
+    It is made when the agent starts. The guard adopts them. Once it was killed, the agent's parent is that of half the
+    machine: then the agent adopts them itself, and finds by one look at the whole machine what the guard had adopted
+    before.
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ class Adopted:
 
 
 class TaskProcesses:
-    """The processes of an attempt: what descends from its leader; and of what the guard has adopted, what is known.
+    """Processes of an attempt: the leader's descendants, and known adopted ones.
 
     Known are those seen below the leader before, those of its session, those with the environment with which it was
     started, and what descends from any of them.
