@@ -1,4 +1,4 @@
-"""Keep connections from outside the cluster away from tasks that listen on their ports.
+"""Keep connections from outside the cluster away from the ports of tasks.
 
 TensorFlow's server runs any graph that it is sent. So the socket that holds a task's port listens, too, while the task
 runs, in the SO_REUSEPORT group that TensorFlow joins, with a classic BPF program that the kernel asks which socket of
@@ -49,7 +49,7 @@ _MAPPED = "::ffff:"
 
 
 class Fence:
-    """Guards the ports of tasks: only connections from the admitted addresses reach them.
+    """Guard of tasks' ports: only connections from admitted addresses reach them.
 
     ``counts``: task to the number of connections that were refused.
     """
@@ -65,7 +65,7 @@ class Fence:
         self._refused: set[str] = set()
 
     def tell_refused(self, tell: Callable[[str, str], None]) -> None:
-        """Call ``tell(task, source)`` at the first refused connection from each of the first addresses."""
+        """Call ``tell(task, source)`` at the first refusal of each of the first addresses."""
         self._tell = tell
 
     def admit(self, addresses: Sequence[str]) -> str:
@@ -102,7 +102,7 @@ class Fence:
         return list(self._holders)
 
     def guard(self, task: str, holder: socket.socket | None) -> str:
-        """Guard a task's port from now on, before the task is started; has no effect before `admit`.
+        """Guard a task's port before its start; has no effect before `admit`.
 
         ``holder``: the socket that is bound to the port; with None, the task has none. Returns why that is not
         possible, or "".
@@ -126,7 +126,7 @@ class Fence:
         return ""
 
     def note_opened(self, task: str) -> None:
-        """Note that a task listens on its port: connections from outside are reset and counted from now on."""
+        """Note that a task listens: connections from outside are reset and counted now."""
         if task in self._holders:
             try:
                 _set_lowest_ttl(self._holders[task], 0)
@@ -188,7 +188,7 @@ class Fence:
 
 
 def read_address(text: str) -> str:
-    """Return an address as `plain` shows it; launcher and agents read all addresses by this function.
+    """Return an address as `plain` does; launcher and agents use no other reader.
 
     Raises:
         ValueError: it is none, or has a zone, which means something on one host only.
@@ -201,7 +201,7 @@ def read_address(text: str) -> str:
 
 
 def plain(address: str) -> str:
-    """Return an address as a socket shows it without a zone, and as IPv4 if it is mapped."""
+    """Return a socket's address without zone, and as IPv4 if it is mapped."""
     address = address.partition("%")[0]
     return address[len(_MAPPED) :] if address.startswith(_MAPPED) else address
 
@@ -233,7 +233,7 @@ def _choose(holder: socket.socket, program: List[Instruction]) -> None:
 
 
 def _drop(holder: socket.socket, program: List[Instruction]) -> None:
-    """Have the kernel drop packets that reach the holder, but for which the program chooses a task.
+    """Have the kernel drop a packet at the holder if the program chooses a task.
 
     Where this user may not do that, all packets are dropped until `Fence.note_opened`.
     """
@@ -249,7 +249,7 @@ def _set_lowest_ttl(holder: socket.socket, lowest: int) -> None:
 
 
 def _try_to_drop(holder: socket.socket, program: List[Instruction]) -> bool:
-    """Have the kernel drop packets for which the program chooses a task; return whether this user may do that."""
+    """Have the kernel drop packets meant for a task; return whether this user may."""
     dropping = [
         (_RETURN, 0, 0, _WHOLE_PACKET if result == 0 else 0) if code == _RETURN else (code, if_true, if_false, result)
         for code, if_true, if_false, result in program
@@ -268,7 +268,10 @@ def _attach(holder: socket.socket, option: int, program: List[Instruction]) -> N
 
 
 def compile_program(addresses: Sequence[str]) -> List[Instruction]:
-    """Return a BPF program, of any size, that returns 1 for packets from these addresses and 0 for others."""
+    """Return a BPF program that returns 1 for packets from these addresses, else 0.
+
+    It may have any size.
+    """
     ipv4 = sorted({_words(socket.AF_INET, address)[0] for address in addresses if ":" not in address})
     ipv6 = sorted({_words(socket.AF_INET6, address) for address in addresses if ":" in address})
     of_ipv6 = _match_words(ipv6, 0)
@@ -290,7 +293,7 @@ def _words(family: int, address: str) -> Tuple[int, ...]:
 
 
 def _match_any(values: Sequence[int]) -> List[Instruction]:
-    """Return a program that returns 1 if the loaded word is one of these sorted values, and else goes on."""
+    """Return code that returns 1 if the word is among the sorted values, or goes on."""
     ranges: List[Tuple[int, int]] = []
     for value in values:
         if ranges and value == ranges[-1][1] + 1:
@@ -314,7 +317,7 @@ def _match_any(values: Sequence[int]) -> List[Instruction]:
 
 
 def _match_words(addresses: Sequence[Tuple[int, ...]], depth: int) -> List[Instruction]:
-    """Return a program that compares IPv6 addresses from their word ``depth`` on; it ends with a return."""
+    """Return a complete program that compares IPv6 addresses from word ``depth`` on."""
     program: List[Instruction] = [(_LOAD_WORD, 0, 0, _SOURCE_IPV6 + 4 * depth)] if addresses else []
     if depth == 3:
         program += _match_any([words[depth] for words in addresses])

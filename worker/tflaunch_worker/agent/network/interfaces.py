@@ -1,4 +1,4 @@
-"""Find the addresses of this machine's network interfaces, from which its connections come."""
+"""Read the addresses of this machine's interfaces, from which it connects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST = 256
 
 
 def addresses() -> List[str]:
-    """Return the addresses of all interfaces without those valid on one link only; [] if unknown."""
+    """Return the addresses of all interfaces but link-local ones; [] if unknown."""
     found = set(LOOPBACK)
     try:
         for message in netlink.dump(_NETLINK_ROUTE, _GET_ADDRESS, _ABOUT.pack(socket.AF_UNSPEC, 0, 0, 0, 0)):

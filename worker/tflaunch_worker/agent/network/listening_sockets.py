@@ -31,12 +31,12 @@ Listener = namedtuple("Listener", ["port", "inode", "address"])
 
 
 def listeners(port: int, without: Collection[int] = ()) -> list[Listener]:
-    """Return the sockets that listen on a port, except those with the inodes ``without``."""
+    """Return the listening sockets on a port, except those with inodes ``without``."""
     return [found for found in _all() if found.port == port and found.inode not in without]
 
 
 def ports(without: Collection[int] = ()) -> set[int]:
-    """Return the TCP ports on which any process listens, by other sockets than those with the inodes ``without``."""
+    """Return the TCP ports of listening sockets, except those with inodes ``without``."""
     return {found.port for found in _all() if found.inode not in without}
 
 
@@ -46,13 +46,13 @@ def ports_beside(pid: int) -> set[int]:
 
 
 def is_listening(port: int, leader: int) -> bool:
-    """Return whether a process listens on a port, or one of its session, or one below these."""
+    """Return whether a process, its session or any below these listens on a port."""
     links = _links(port)
     return any(_holds_any(str(pid), links) for pid in owners_of(procfs.processes(), {leader: ""}))
 
 
 def owner(port: int) -> str | None:
-    """Return ``"pid 12 (python train.py)"`` for a port's process, with its run if tflaunch started it.
+    """Return ``"pid 12 (python a.py)"`` for a port's process, with its run if ours.
 
     That is a task of this user for which the port is held, where its agent may listen, too, or else the process that
     listens on the port; None if unknown.
@@ -78,7 +78,7 @@ def _command(pid: str) -> str:
 
 
 def _variables(pid: str) -> dict[str, str]:
-    """Return the environment that a process was started with; empty for another user's process."""
+    """Return the environment at a process's start; empty for another user's process."""
     try:
         if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
             return {}
@@ -89,7 +89,7 @@ def _variables(pid: str) -> dict[str, str]:
 
 
 def _is_held_for(pid: str, port: int) -> bool:
-    """Return whether a process is a task whose TF_CONFIG assigns it a port, even if it is not listening."""
+    """Return whether a process is a task with this port in TF_CONFIG, even unopened."""
     variables = _variables(pid)
     if "TFLAUNCH_RUN" not in variables or f':{port}"' not in variables.get("TF_CONFIG", ""):
         return False
@@ -102,7 +102,7 @@ def _is_held_for(pid: str, port: int) -> bool:
 
 
 def _links(port: int) -> set[str]:
-    """Return the /proc link targets of descriptors of the sockets that listen on a port."""
+    """Return the /proc link targets of the sockets that listen on a port."""
     return {f"socket:[{found.inode}]" for found in listeners(port)}
 
 
@@ -129,7 +129,7 @@ def _all() -> list[Listener]:
 
 
 def from_kernel(family: int) -> Iterator[Listener]:
-    """Yield listeners from sock_diag; raises OSError if the kernel or its permissions do not allow it."""
+    """Yield listeners from sock_diag; raise OSError if the kernel refuses."""
     question = _QUESTION.pack(family, socket.IPPROTO_TCP, 1 << _LISTENING)
     for message in netlink.dump(_PROTOCOL, _BY_FAMILY, question):
         found, port, address, inode = _ANSWER.unpack_from(message)

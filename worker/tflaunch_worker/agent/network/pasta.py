@@ -1,4 +1,4 @@
-"""The way out of a private network: the program pasta, on hosts where it is installed.
+"""The way out of a private network: the program pasta, where it is installed.
 
 Pasta gives the network an interface, and forwards to the outside what tasks send there; it lets no connection in. A
 process of ours in the network, the keeper, shows pasta the namespaces, and kills it when the agent ends: pasta changes
@@ -32,7 +32,7 @@ def why_missing() -> str:
 
 
 def connect(namespaces: Iterable[int]) -> str:
-    """Connect a network with the world for as long as this process lives; return why that is not possible, or "".
+    """Connect a network to the world while this process lives; return why not, or "".
 
     Args:
         namespaces: descriptors of the namespaces to enter, in this order; the last is that of the network.
@@ -84,7 +84,7 @@ def _be_keeper(program: str, namespaces: list[int], answer: int, parent: int) ->
 
 
 def _is_connected(pid: int) -> bool:
-    """Wait until pasta has made a default route in this network; return False if it ends before, or takes too long."""
+    """Wait for pasta's default route in this network; return False if it never comes."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         routes = (procfs.read("/proc/self/net/route") or "").splitlines()[1:]
@@ -97,7 +97,7 @@ def _is_connected(pid: int) -> bool:
 
 
 def _be_pasta(program: str, keeper: int, has_user_namespace: bool, entered: int, enter: int) -> NoReturn:
-    """Become pasta, quietly, when the keeper has entered the network and closed ``enter``."""
+    """Become a silent pasta when the keeper is in the network and ``enter`` is closed."""
     try:
         linux.die_with_parent(signal.SIGKILL)  # until it changes its privileges
         os.close(enter)

@@ -1,4 +1,4 @@
-"""Check before the start that the tasks' hosts reach each other: each resolves names, listens briefly and connects.
+"""Check before the start that the tasks' hosts resolve and reach each other.
 
 Otherwise a port closed by a firewall, or a name that resolves to another machine, would make TensorFlow wait silently.
 A caller also proves that it knows the run's secret, so that the address that it comes from, which may be that of a
@@ -31,14 +31,14 @@ SOMETHING_ELSE = "something else answers there"
 
 
 class Listeners:
-    """Listens on the held ports in place of the tasks, and sends each caller the run and the task."""
+    """Listeners on held ports in place of tasks; each caller gets run and task."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._sockets: Dict[int, socket.socket] = {}
 
     def listen(self, ports: Dict[str, int], run: str, secret: str, seen: Callable[[str], None]) -> None:
-        """Listen for these tasks. Call ``seen`` with each address from which a caller comes that knows the secret.
+        """Listen for tasks; call ``seen`` with each address whose caller has the secret.
 
         Raises:
             OSError: a port cannot be listened on.
@@ -218,7 +218,7 @@ _AT_ONCE = 16
 
 
 def look_up_names(names: list[str]) -> dict[str, str]:
-    """Return the addresses of each name, separated by spaces; "" if unresolved. May take seconds."""
+    """Return each name's addresses, joined by spaces, or ""; may take seconds."""
     from concurrent.futures import ThreadPoolExecutor, wait  # a run on one host has no names to resolve
 
     # no limit: those that are not done are left behind

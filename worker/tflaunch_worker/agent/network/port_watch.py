@@ -20,12 +20,12 @@ _GIVE_UP = 3600.0  # seconds; TensorFlow itself waits no longer for a missing pe
 
 
 class PortWatch:
-    """Calls ``opened(task, port)`` once for each watched task that listens on its port."""
+    """Watch that calls ``opened(task, port)`` once for each task that listens."""
 
     def __init__(
         self, loop: Loop, opened: Callable[[str, int], None], ours: Callable[[], Collection[int]] = frozenset
     ) -> None:
-        """Watch nothing yet; ``ours`` returns the inodes of the agent's own sockets that listen on tasks' ports."""
+        """Watch nothing yet; ``ours``: inodes of the agent's own sockets on tasks' ports."""
         self._loop = loop
         self._ours = ours
         self._opened = opened
@@ -47,7 +47,7 @@ class PortWatch:
         self._schedule()
 
     def look_soon(self) -> None:
-        """Poll now unless it was just done: tasks write output once the cluster has formed."""
+        """Poll now unless just done: tasks write output once the cluster has formed."""
         if self._waiting and self._loop.now() - self._looked_at >= FIRST_LOOK:
             self._look_now()
 

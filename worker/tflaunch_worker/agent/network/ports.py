@@ -28,7 +28,7 @@ _BESIDE = "127.96.6.6"
 
 
 class PortTakenError(Exception):
-    """Raised when a port is in use; has its number ``port`` and, if known, its ``owner``."""
+    """Error for a port in use: its number ``port`` and, if known, its ``owner``."""
 
     def __init__(self, port: int, owner: str | None) -> None:
         super().__init__(f"port {port} is in use by {owner or 'another process'}")
@@ -40,7 +40,7 @@ class Ports:
     """The ports that this agent holds, by task."""
 
     def __init__(self, released: Callable[[str], None] | None = None) -> None:
-        """Hold nothing yet. ``released`` is called with a task before its port is released."""
+        """Hold nothing yet; ``released`` is called with a task before its port's release."""
         self._held: dict[str, Tuple[int, socket.socket]] = {}
         self._released = released
 
@@ -58,7 +58,7 @@ class Ports:
         return self._hold(task, [port] if port else _chosen(), _bind)
 
     def hold_beside(self, task: str, port: int) -> int:
-        """Hold a port for a task that binds it exclusively on 127.0.0.1, or another port if it is taken.
+        """Hold a port, or another if taken, for a task that binds it alone on 127.0.0.1.
 
         Raises:
             PortTakenError: no port could be held.
@@ -102,7 +102,7 @@ def _chosen() -> Iterator[int]:
 
 @functools.lru_cache(maxsize=None)
 def _width() -> int:
-    """Return how many ports there are to choose from; cached, so that the kernel is asked once."""
+    """Return the number of ports to choose from; cached, to ask the kernel once."""
     return max(procfs.first_ephemeral_port() - LOWEST_CHOSEN, 1000)
 
 
@@ -129,7 +129,7 @@ def _bind(port: int) -> socket.socket:
 
 
 def _bind_beside(port: int) -> socket.socket:
-    """Bind a port on an otherwise unused loopback address, if a server could listen on it on 127.0.0.1.
+    """Bind a port on an unused loopback address if a server could on 127.0.0.1.
 
     Old connections in TIME_WAIT on 127.0.0.1 do not keep a server from listening, but would make our own bind fail.
     """
@@ -147,7 +147,7 @@ def _bind_beside(port: int) -> socket.socket:
 
 
 def open_socket() -> socket.socket:
-    """Return a TCP socket that takes connections over IPv4 and, where there is IPv6, over that."""
+    """Return a TCP socket for connections over IPv4 and, if the host has it, IPv6."""
     if socket.has_ipv6:
         try:
             holder = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)

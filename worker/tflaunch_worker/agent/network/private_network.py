@@ -1,4 +1,4 @@
-"""A network for the tasks of this host, which no other process of the host can reach.
+"""A network for this host's tasks that no other process of the host can reach.
 
 It is a network namespace with a loopback interface and nothing else. Root makes it directly. An ordinary user needs a
 user namespace around it, in which the user keeps its id, so that tasks create files as usual. The namespaces live as
@@ -58,7 +58,7 @@ def open_network() -> PrivateNetwork:
 
 
 def _ask_fork() -> list[int]:
-    """Have a fork make the namespaces, as this process must not change its own; return their descriptors."""
+    """Have a fork make namespaces, as this process keeps its own; return descriptors."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         pid = os.fork()
