@@ -1,1 +1,1 @@
-"""Inspect this host: the tasks' resource usage, the host's capabilities, and its TensorFlow."""
+"""Inspect this host: usage of its tasks, its capabilities, and its TensorFlow."""

@@ -10,14 +10,14 @@ _OLD_PERIOD = "/sys/fs/cgroup/cpu/cpu.cfs_period_us"
 
 
 def usable() -> int:
-    """Return the cores that this process may use, by its affinity mask and the quota of its container."""
+    """Return the number of cores for this process, by affinity and container quota."""
     cores = len(os.sched_getaffinity(0))
     quota = _cgroup_quota()
     return max(1, min(cores, int(quota))) if quota else cores
 
 
 def _cgroup_quota() -> float | None:
-    """Return the number of cores that the container's cgroup grants, or None for no limit."""
+    """Return the number of cores that the cgroup grants, or None for no limit."""
     try:
         quota, period = _read(_QUOTA).split()
         return None if quota == "max" else int(quota) / int(period)

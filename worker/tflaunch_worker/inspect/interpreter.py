@@ -1,4 +1,4 @@
-"""Find the TensorFlow that a task's interpreter would import, and whether tf_keras is beside it.
+"""Detect a task's TensorFlow by its interpreter, and whether it has tf_keras.
 
 The package directories are searched without starting the interpreter, which would take longer than the rest of a
 task's start. If the package is in none of the usual directories, the result is "unknown".
@@ -30,10 +30,10 @@ _ANY = "python3*"
 
 
 def legacy_keras(argv: list[str], env: Mapping[str, str]) -> tuple[bool, str]:
-    """Return whether a task should use tf_keras as tf.keras (TF_USE_LEGACY_KERAS=1), and the reason.
+    """Return whether a task should use tf_keras as tf.keras, and the reason.
 
-    If TensorFlow's version is unknown, the answer is yes: nearly every program for several workers needs it, because
-    Keras 3 cannot `fit` there (keras-team/keras#20585).
+    That is TF_USE_LEGACY_KERAS=1. If TensorFlow's version is unknown, the answer is yes: nearly every program for
+    several workers needs it, because Keras 3 cannot `fit` there (keras-team/keras#20585).
 
     Args:
         argv: the task's command.
@@ -52,7 +52,7 @@ def legacy_keras(argv: list[str], env: Mapping[str, str]) -> tuple[bool, str]:
 
 
 def tensorflow(argv: list[str], env: Mapping[str, str]) -> str:
-    """Return the version of TensorFlow that a command would import, such as ``2.21``, or "" if unknown."""
+    """Return the TensorFlow that a command would import, such as ``2.21``, or ""."""
     if not re.fullmatch(_PYTHON, os.path.basename(argv[0])):
         return ""
     version = _tensorflow(package_directories(find_python(argv[0], env), env))
@@ -60,7 +60,7 @@ def tensorflow(argv: list[str], env: Mapping[str, str]) -> str:
 
 
 def find_python(program: str, env: Mapping[str, str]) -> str | None:
-    """Return the interpreter that a command is, or else the `python` on PATH, which a script would start."""
+    """Return the interpreter of a command, or the `python` on PATH for a script."""
     names = [program] if re.fullmatch(_PYTHON, os.path.basename(program)) else ["python", "python3"]
     for name in names:
         if "/" in name:
@@ -89,7 +89,7 @@ def package_directories(python: str | None, env: Mapping[str, str]) -> list[str]
 
 
 def environment_settings(prefix: str) -> dict[str, str] | None:
-    """Return the settings in a virtual environment's pyvenv.cfg, or None if it is not one."""
+    """Return the settings of a virtual environment's pyvenv.cfg, or None without one."""
     try:
         with open(os.path.join(prefix, "pyvenv.cfg"), encoding="utf-8", errors="replace") as file:
             lines = [line.partition("=") for line in file]
@@ -99,7 +99,7 @@ def environment_settings(prefix: str) -> dict[str, str] | None:
 
 
 def directory_name(python: str, settings: Mapping[str, str]) -> str:
-    """Return this Python's directory name, such as python3.11, or a pattern if its version is unknown."""
+    """Return Python's directory name, such as python3.11, or a pattern if unknown."""
     names = os.path.basename(os.path.realpath(python)), settings.get("version", ""), settings.get("version_info", "")
     for match in (re.match(_MINOR, name) for name in names):
         if match:

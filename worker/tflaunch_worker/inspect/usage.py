@@ -1,4 +1,4 @@
-"""Measure what tasks use: CPU time, memory, and GPUs if there are any; only on request."""
+"""Measure tasks' CPU time, memory and GPUs, if there are any, on request only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUERIES = {
 
 
 class Measurer:
-    """Measures the tasks of a host; if ``driver`` exists, ``program`` is run to query the GPUs."""
+    """Measurer of a host's tasks; if ``driver`` exists, ``program`` queries the GPUs."""
 
     def __init__(self, loop: Loop, driver: str = linux.NVIDIA_DRIVER, program: str = "nvidia-smi") -> None:
         self._loop = loop
@@ -71,7 +71,7 @@ class Measurer:
         offload.run_in_fork(self._loop, lambda: _ask_others(program, sharing), answered)
 
     def _tell(self, rows: Rows) -> None:
-        """Answer unless the timer has already: a program stuck in a broken driver cannot even be killed."""
+        """Answer unless the timer has: a program in a broken driver cannot be killed."""
         tell, self._waiting = self._waiting, None
         if tell is not None:
             tell(rows)
@@ -95,7 +95,7 @@ def _figures(pids: dict[str, int], rows: Rows) -> Figures:
 
 
 def owners_of(processes: dict[int, procfs.Process], leaders: dict[int, str]) -> dict[int, str]:
-    """Return the task of each process: what descends from its leader or is in its session, and what the guard adopted.
+    """Return each process's task: by descent from a leader, by session, or adopted.
 
     ``leaders``: pid to task.
     """
@@ -114,7 +114,7 @@ def owners_of(processes: dict[int, procfs.Process], leaders: dict[int, str]) -> 
 
 
 def _find_adopted(processes: dict[int, procfs.Process], tasks: set[str]) -> dict[int, str]:
-    """Return the task of each process whose parent has died, so that the guard, the parent of this agent, has it."""
+    """Return the task of each process that the guard, the agent's parent, adopted."""
     agent = processes.get(os.getpid())
     if agent is None or agent.parent <= 1:  # without a guard, all is ending
         return {}
@@ -123,7 +123,7 @@ def _find_adopted(processes: dict[int, procfs.Process], tasks: set[str]) -> dict
 
 
 def add_gpus(figures: Figures, owners: dict[int, str], rows: Rows) -> None:
-    """Add each task's GPU memory, and the average utilization of the GPUs that it uses."""
+    """Add each task's GPU memory, and the average utilization of its GPUs."""
     busy = {uuid: float(percent) for uuid, percent in rows.get("gpus", []) if _is_number(percent)}
     places: dict[str, set[str]] = {}
     for pid, uuid, megabytes in rows.get("processes", []):
@@ -144,7 +144,7 @@ def _is_number(word: str) -> bool:
 
 
 def _ask_others(program: str, sharing: list[int]) -> Rows:
-    """Query the GPU tool and the shared memory of these processes, where given. Runs in a fork."""
+    """Query the GPU tool and these processes' shared memory, where given; in a fork."""
     rows = _ask_program(program) if program else {}
     if sharing:
         rows["shared"] = [[str(pid), str(procfs.shared_memory(pid))] for pid in sharing]
