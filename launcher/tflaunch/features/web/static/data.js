@@ -1,6 +1,7 @@
 // What the server says: requests, and streams that end when the tab is hidden, as browsers allow six per server.
 
 const UNSEEN = 20000; // milliseconds
+const MOST_AGAIN = 3;
 
 // An object without a prototype, as keys are names that programs choose: every other one has a "constructor".
 export const named = (entries = []) => Object.setPrototypeOf(Object.fromEntries(entries), null);
@@ -12,7 +13,7 @@ export async function get(path) {
 }
 
 export async function getText(path) {
-  const response = await fetch(path);
+  const response = await asked(path);
   return response.ok ? response.text() : answered(response);
 }
 
@@ -20,11 +21,15 @@ export async function post(path, body = {}) {
   return answered(await asked(path, { method: "POST", body: JSON.stringify(body) }));
 }
 
+// Ask again after a failure: browsers end all requests when the machine gets or loses a network.
 async function asked(path, request = {}) {
-  try {
-    return await fetch(path, request);
-  } catch {
-    throw new Error("no answer: tflaunch web has ended or cannot be reached");
+  for (let left = request.method ? 0 : MOST_AGAIN; ; left -= 1) {
+    try {
+      return await fetch(path, request);
+    } catch {
+      if (!left) throw new Error("no answer: tflaunch web has ended or cannot be reached");
+    }
+    await new Promise((wake) => setTimeout(wake, 300));
   }
 }
 
