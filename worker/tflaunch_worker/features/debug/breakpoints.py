@@ -71,10 +71,15 @@ class HostBreakpoints(Service):
 
     def stop_task(self, name: str) -> None:
         """Continue a task's waiting processes: it was sent TERM, and may want to save."""
-        for about in [about for about in self._tasks if about[0] == name]:
-            self._tasks.pop(about).close()
+        self._close(name, "stopped")
 
-    end_task = stop_task
+    def end_task(self, name: str) -> None:
+        """Close the listeners of a task that is gone."""
+        self._close(name, "ended")
+
+    def _close(self, name: str, reason: str) -> None:
+        for about in [about for about in self._tasks if about[0] == name]:
+            self._tasks.pop(about).close(reason)
 
 
 class ReportLimit:
@@ -123,12 +128,14 @@ class Breakpoints:
         self._is_paused = False
         self._ending = "ended"
 
-    def close(self) -> None:
-        """Continue all processes that wait: the task is being stopped, or is gone."""
+    def close(self, reason: str) -> None:
+        """Continue all processes that wait, for a reason: the task is being stopped, or is gone."""
         if self._listener.fileno() < 0:
             return
         self._loop.forget(self._listener.fileno())
         self._listener.close()
+        if self._ending == "ended":
+            self._ending = reason  # also of a process that TERM has ended already
         if self._process is not None:
             self._read()  # a task that continues may be gone before its last message is read
         if self._process is not None:
