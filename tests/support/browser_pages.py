@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from support import waiting
@@ -36,16 +37,18 @@ def signed_in(browser: Browser, server: Server) -> Iterator[Page]:
     load = page.goto
 
     def goto(path: str) -> None:
+        again: Callable[[], object] = partial(load, path)
         for _ in range(_MOST_LOADS):
             lost.clear()
             try:
-                load(path)
+                again()
             except Exception as error:
                 if _CHANGED not in str(error):
                     raise
             else:
                 if not lost:
                     return
+                again = page.reload  # the same address would only be gone to within the page
 
     page.goto = goto  # type: ignore[assignment, method-assign]
     yield page
