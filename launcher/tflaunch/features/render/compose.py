@@ -34,12 +34,20 @@ trap 'tflaunch_stops=1; [ -z "$tflaunch_task" ] || kill -TERM "$tflaunch_task"' 
 tflaunch_task=$!
 [ -z "$tflaunch_stops" ] || kill -TERM "$tflaunch_task"
 while wait "$tflaunch_task"; tflaunch_code=$?; kill -0 "$tflaunch_task" 2>/dev/null; do :; done
+if [ "$tflaunch_code" -gt 128 ]; then
+  wait "$tflaunch_task"; tflaunch_last=$?
+  [ "$tflaunch_last" = 127 ] || tflaunch_code=$tflaunch_last
+fi
 trap tflaunch_stops=1 TERM INT
 echo "$0 $tflaunch_code" >> {_MEETING}/ended
 while [ -z "$tflaunch_stops" ]; do sleep 0.5 & wait "$!"; done
 exit "$tflaunch_code"
 """
-"""Runs a task, then idles: with `--exit-code-from` the first container that exits makes Compose stop all."""
+"""Runs a task, then idles: with `--exit-code-from` the first container that exits makes Compose stop all.
+
+A signal interrupts `wait`, which returns 128 + its number; the shell may have seen the task's end in the same moment,
+and returns its code to the next `wait`, or 127 if it keeps none.
+"""
 _JOB = f"""\
 trap is_last=1 TERM INT
 : >> {_MEETING}/ended
