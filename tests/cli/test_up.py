@@ -40,7 +40,7 @@ def test_the_smallest_local_spec_runs(launch: Launch) -> None:
     assert launch.log("worker:1") == lines["worker:1"] + "\n"
     begin, end = ended.stderr.splitlines()
     assert begin == f"tflaunch: run {launch.run_directory().name}: 2 tasks, logs in {launch.run_directory()}/logs"
-    assert re.fullmatch(r"tflaunch: done: 2 tasks in \d+\.\d s", end)
+    assert re.fullmatch(r"tflaunch: done: 2 tasks in (\d+\.\d s|\d+ ms)", end)
     assert "\033" not in ended.stdout + ended.stderr
     assert launch.run_directory().stat().st_mode & 0o077 == 0
     journal = launch.journal()

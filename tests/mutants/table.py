@@ -601,8 +601,8 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/exec/test_exec.py::test_a_slow_reader_delays_nobody"),
     ),
     "a task that waits at a breakpoint is not told to save": Edit(
-        "tflaunch_worker.features.debug.breakpoints.HostBreakpoints.stop_task",
-        "self._tasks.pop(about).close()",
+        "tflaunch_worker.features.debug.breakpoints.HostBreakpoints._close",
+        "self._tasks.pop(about).close(reason)",
         "self._tasks.pop(about)",
         Suite("agent/test_breakpoints.py"),
     ),
