@@ -83,7 +83,7 @@ class HostBreakpoints(Service):
 
 
 class ReportLimit:
-    """A limit of a host's breakpoint reports: supervisors accept only so many events."""
+    """A limit of a host's breakpoint reports: supervisors accept a limited number of events."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
