@@ -136,12 +136,6 @@ def age_of(pid: int) -> float | None:
     return None if ticks is None else time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / _TICKS
 
 
-def cpu_time(pid: int) -> float | None:
-    """Return the CPU time of a process in seconds, or None if it is gone."""
-    in_user, in_kernel = _stat_field(pid, 11), _stat_field(pid, 12)
-    return None if in_user is None or in_kernel is None else (in_user + in_kernel) / _TICKS
-
-
 def is_zombie(pid: int) -> bool:
     """Return whether the process has exited and waits to be reaped."""
     return _state(pid) == "Z"

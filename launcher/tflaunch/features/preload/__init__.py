@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tflaunch.feature import Feature, Option, Verb, Watching
-
-if TYPE_CHECKING:
-    from tflaunch.runtime.watchers import Supervision
+from tflaunch.feature import Feature, Option, Verb
 
 _STARTER = "tflaunch.features.preload.preloading:Preloading"
-
-
-def _may_gain(supervision: Supervision) -> bool:
-    """Return whether the end of a run might say what preloading would have saved."""
-    plan = supervision.job.plan
-    return (
-        not (plan.preload or plan.function or supervision.config.is_quiet or supervision.has_taken_over)
-        and len(plan.tasks) > len(plan.hosts)
-        and any("python" in task.argv[0] for task in plan.tasks)
-    )
-
 
 FEATURE = Feature(
     fields=("preload", "warm"),
@@ -39,7 +23,6 @@ TensorFlow, where that is safe.
             value='["tensorflow"]',
         ),
     },
-    watchers=(Watching("tflaunch.features.preload.import_hint:ImportHint", _may_gain),),
     verbs={
         "warm": Verb(
             "tflaunch.features.preload.command:warm",

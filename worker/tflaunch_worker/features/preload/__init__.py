@@ -6,7 +6,7 @@ from tflaunch_worker.feature import Feature
 
 FEATURE = Feature(
     "tflaunch_worker.features.preload.pool:ZygotePool",
-    calls=("look_for_warm", "time_imports"),
+    calls=("look_for_warm",),
     moments=("start_task", "expect_task"),
     guards="tflaunch_worker.features.preload.warm_client:request_guard",
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple
 
 from tflaunch_worker import offload, program_source, schema, spawn
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.features.preload import import_times, refusals, warm_client
+from tflaunch_worker.features.preload import refusals, warm_client
 from tflaunch_worker.features.preload.zygote_client import (
     Kind,
     PendingFork,
@@ -40,7 +40,7 @@ class WarmZygote(NamedTuple):
 class ZygotePool(Service):
     """The zygotes of this host."""
 
-    CALLS: ClassVar = {"look_for_warm": {"stop": schema.flag}, "time_imports": {"tasks": schema.list_of(schema.text())}}
+    CALLS: ClassVar = {"look_for_warm": {"stop": schema.flag}}
     inherited: ClassVar[WarmZygote | None] = None
     """The zygote that this process had before it became an agent."""
 
@@ -89,25 +89,6 @@ class ZygotePool(Service):
         directory = self._directory()
         look = warm_client.stop_servers if message["stop"] else warm_client.describe_servers
         offload.run_in_fork(self.agent.loop, lambda: look(directory), lambda found: call.answer(servers=found or []))
-
-    def time_imports(self, call: Call, message: dict[str, Any]) -> None:
-        """Answer with each task's duration and CPU time of its TensorFlow import.
-
-        The answer is empty if the tasks are never forked.
-
-        Tasks that have not imported it are left out.
-        """
-        pids = {name: pid for name, pid in self.agent.pids().items() if name in message["tasks"]}
-        # One stands for all: they mostly have the same program, and to read it keeps the agent from its other work.
-        if not pids or import_times.why_not_forked(min(pids.values())):
-            call.answer(imports=[])
-            return
-
-        def answer(seen: dict[str, list[import_times.Look]]) -> None:
-            spans = ((name, import_times.span(looks)) for name, looks in seen.items())
-            call.answer(imports=[[name, *span] for name, span in spans if span is not None])
-
-        call.when_ended = import_times.ImportTimes(self.agent.loop, pids, answer).cancel
 
     def _check(self, command: spawn.Command) -> tuple[Kind, str]:
         """Return the kind of a task, and why it cannot be forked ("" if it can)."""
