@@ -187,7 +187,7 @@ class Feature(NamedTuple):
             last lines and `tflaunch.explain.hints.Facts`.
         problems: where the function is that finds what is wrong with a spec, or with the files that it names: given it
             and the directory of its relative paths, an iterable of `Problem`s.
-        fields: fields of a spec that have an effect only with this feature.
+        fields: fields of a spec, or values of them, that have an effect only with this feature.
         locations: where runs can live.
         engines: values of ``--on``.
         starting: other ways to start a run.
@@ -239,7 +239,7 @@ def engines() -> Mapping[str, Engine]:
 
 
 def served_fields() -> frozenset[str]:
-    """Return the fields of a spec that have an effect because of a feature."""
+    """Return the fields, and values of them, that have an effect because of a feature."""
     return frozenset(field for feature in features().values() for field in feature.fields)
 
 

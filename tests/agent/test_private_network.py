@@ -24,7 +24,7 @@ from support.processes import command_of
 from support.sshd import wait_dead
 from support.waiting import PATIENCE
 from tflaunch_worker import linux, process_state, spawn
-from tflaunch_worker.agent.network import pasta, private_network
+from tflaunch_worker.features.private_network import namespaces, pasta
 
 pytestmark = pytest.mark.agent
 
@@ -87,13 +87,13 @@ def put_pasta_into_path(directory: Path, monkeypatch: pytest.MonkeyPatch, script
 def with_pasta() -> None:
     """Pasta is installed, and works here."""
     need("pasta")
-    if in_fork(lambda: interfaces_in(private_network.open_network())) == ["lo"]:
+    if in_fork(lambda: interfaces_in(namespaces.open_network()[0])) == ["lo"]:
         lack("pasta")
 
 
-def interfaces_in(network: private_network.PrivateNetwork) -> list[str]:
-    """Enter a network, and return the names of its interfaces."""
-    for namespace in network.namespaces:
+def interfaces_in(network: tuple[int, ...]) -> list[str]:
+    """Enter the namespaces of a network, and return the names of its interfaces."""
+    for namespace in network:
         linux.enter_namespace(namespace)
     return [name for _, name in socket.if_nameindex()]
 
@@ -205,8 +205,8 @@ def test_pasta_that_does_not_connect_is_ended(tmp_path: Path, monkeypatch: pytes
     put_pasta_into_path(tmp_path, monkeypatch, script)
     before = set(psutil.Process().children(recursive=True))
     monkeypatch.setattr(pasta, "PATIENCE", 0.2)
-    network = private_network.open_network()
-    assert network.no_way_out.startswith("pasta makes no route there")
+    network, no_way_out = namespaces.open_network()
+    assert no_way_out.startswith("pasta makes no route there")
     assert in_fork(lambda: interfaces_in(network)) == ["lo"]
     assert {process for process in psutil.Process().children(recursive=True) if process.name() == "sleep"} <= before
 
@@ -225,9 +225,9 @@ def test_an_ordinary_user_keeps_its_id(open_directory: Path) -> None:
     script = "id -u; id -g; grep CapEff /proc/self/status; ls /sys/class/net /proc/net/dev >/dev/null; touch made"
 
     def run() -> str:
-        network = private_network.open_network()
+        network, _ = namespaces.open_network()
         command = spawn.Command(["sh", "-c", script], {"PATH": os.environ["PATH"]}, str(open_directory))
-        command.namespaces = network.namespaces
+        command.namespaces = network
         child = spawn.start_process(
             command, process_state.TaskSettings(0o022, (1024, 1024), os.getpriority(os.PRIO_PROCESS, 0))
         )

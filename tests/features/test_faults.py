@@ -76,7 +76,7 @@ def entries() -> Iterator[Entry]:
                 is_reached = watching.is_wanted is always and method in ALWAYS
                 yield Entry(feature, watching.place, method, watching.requests, is_reached)
     for feature, service in features_of_agents().items():
-        for method in [*overridden(service.service, Service), *service.calls]:
+        for method in [*(overridden(service.service, Service) if service.service else ()), *service.calls]:
             yield Entry(feature, service.service, method)
 
 

@@ -689,13 +689,13 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_fence.py::test_a_peer_from_an_unknown_address_proves_that_it_belongs_to_the_run"),
     ),
     "tasks in a private network stay in that of the host": Edit(
-        "tflaunch_worker.agent.network.private_network._make_namespaces",
+        "tflaunch_worker.features.private_network.namespaces._make_namespaces",
         "linux.enter_new_namespaces(linux.NEW_NETWORK)",
         "pass",
         Suite("agent/test_private_network.py::test_only_tasks_reach_tasks"),
     ),
     "a network without a route counts as connected": Edit(
-        "tflaunch_worker.agent.network.pasta._is_connected",
+        "tflaunch_worker.features.private_network.pasta._is_connected",
         'if any(route.split()[1] == "00000000" for route in routes):',
         "if True:",
         Suite("agent/test_private_network.py::test_pasta_that_does_not_connect_is_ended"),

@@ -21,9 +21,7 @@ pytestmark = pytest.mark.unit
 
 PARAMETER_SERVER = {"cluster": {"chief": 1, "worker": 1, "ps": 1}, "command": "python train.py"}
 LONGEST = "x" * (128 * 1024 - 1)  # bytes that Linux takes in one argument or variable
-PRIVATE = {**SMALLEST, "network": "private"}
 GPUS, TWO = {"chief": {"gpus": 2}, "worker": {"gpus": 1}}, {"a": {"gpus": 2}}
-BESIDE = {"sidecars": {"a": {"command": "b", "host": "beta"}}}
 TWO_SOURCES = {"secrets": {"KEY": {"env": "A"}}, "roles": {"worker": {"env": {"KEY": "x"}}}}
 
 
@@ -84,11 +82,6 @@ ERRORS: list[tuple[dict[str, Any], str, str]] = [
     ({"sidecars": {"a": {"command": "serve", "required": True}}, "tensorboard": "logs"}, "tensorboard", ""),
     (local(tensorboard=" "), "tensorboard", ""),
     (local(tensorboard="--port"), "tensorboard", ""),
-    # A private network is that of one host; those of sidecars and spare hosts count.
-    ({**PRIVATE, "cluster": {"worker": ["alpha:1", "beta:2", "gamma:3"]}}, "network", "has beta beside alpha"),
-    ({**PRIVATE, **of(worker=["alpha", "alpha"]), **BESIDE}, "network", "has beta beside alpha"),
-    ({**PRIVATE, **of(worker=["alpha", "alpha"]), "spares": ["beta"]}, "network", "NetworkPolicy"),
-    ({**PRIVATE, **of(worker=["alpha", "beta"]), "hosts": {"beta": {"docker": "b"}}}, "network", "--exclusive"),
 ]
 WARNINGS: list[tuple[dict[str, Any], str, str]] = [
     ({**PARAMETER_SERVER, "success": "all"}, "success", ""),
@@ -218,5 +211,5 @@ def test_errors_come_before_warnings_and_everything_has_a_remedy() -> None:
 
 def test_tasks_in_a_private_network_meet_on_its_loopback_interface() -> None:
     """Whatever the host is called outside."""
-    plan = planned({**PRIVATE, "cluster": {"worker": ["alpha:1", "alpha:2"]}})
+    plan = planned({**SMALLEST, "cluster": {"worker": ["alpha:1", "alpha:2"]}, "network": "private"})
     assert addresses(plan) == {"worker": ["localhost:1", "localhost:2"]}

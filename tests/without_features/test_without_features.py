@@ -36,13 +36,14 @@ SERVED: dict[str, Any] = {
     "checkpoints": {"dir": "state"},
     "collect": ["*.txt"],
     "kubernetes": {"namespace": "train"},
+    "network: private": "private",
     "notify": {"exec": ["true"]},
     "preload": ["json"],
     "retention": {"keep": 3},
     "slurm": {"nodes": 1},
     "warm": "10m",
 }
-"""A value for each field that a feature declares."""
+"""A value for each field, or value of one, that a feature declares."""
 MISSING = "needs a part of tflaunch that is missing from this installation; remove it, or install all of tflaunch"
 
 
@@ -226,7 +227,8 @@ def test_a_spec_that_asks_for_it_is_refused(copy: Copy) -> None:
     """In one sentence, with place and remedy."""
     for field in (field for feature in copy.features.values() for field in feature.fields):
         spec = copy.directory / f"{field}.json"
-        spec.write_text(json.dumps({"cluster": {"worker": 1}, "command": ["true"], field: SERVED[field]}))
+        asked = {field.partition(":")[0]: SERVED[field]}
+        spec.write_text(json.dumps({"cluster": {"worker": 1}, "command": ["true"], **asked}))
         assert copy.refuses("up", str(spec)) == f"tflaunch: {spec}: {field}: {MISSING}"
 
 

@@ -40,18 +40,22 @@ class Feature(NamedTuple):
     """What a feature adds to an agent.
 
     Args:
-        service: the place of its class, a `tflaunch_worker.agent.services.Service`.
+        service: the place of its class, a `tflaunch_worker.agent.services.Service`, if it has calls or moments.
         calls: the kinds of calls that it serves.
         variables: what the environments of tasks get, by name.
         moments: the methods of `Service` for which it is made; at other moments it takes part if a call came before.
         guards: the place of a function that does what `start_guard` does.
+        network: the place of a function that makes a private network: returns descriptors of the namespaces that a task
+            joins, in this order, and why tasks do not reach the world from there, or "". It raises an error with the
+            reason where the host does not allow it.
     """
 
-    service: str
+    service: str = ""
     calls: tuple[str, ...] = ()
     moments: tuple[str, ...] = ()
     variables: Mapping[str, Variable] = {}
     guards: str = ""
+    network: str = ""
 
 
 def load(place: str) -> Any:

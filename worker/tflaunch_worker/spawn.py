@@ -34,7 +34,7 @@ class Command:
         env: the whole environment, without secrets.
         workdir: the working directory.
         secrets: the rest of the environment, which only the task's own process gets.
-        namespaces: descriptors of the namespaces that the process joins (see `agent.network.private_network`).
+        namespaces: descriptors of the namespaces that the process joins (see `feature.Feature.network`).
         modules: the task may be forked from a process that has imported these (see `agent.services`).
         argv0: the ``argv[0]`` that the program gets; "" for the name in ``argv``.
         search: if the task calls a function, directories in which it searches modules after its interpreter's own.

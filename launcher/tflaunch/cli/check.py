@@ -23,7 +23,6 @@ from tflaunch.cli.arguments.spec import (
 from tflaunch.errors import EXIT_USAGE, Problem, SpecError
 
 if TYPE_CHECKING:
-    from tflaunch.clusterspec.model import Spec
     from tflaunch.clusterspec.spec_file import SpecFile
 
 
@@ -95,7 +94,7 @@ def _checked(spec: Path, command: Sequence[str], settings: Sequence[str], engine
         loaded, problems = prepare.read_spec(read_file(spec), settings, command=command, is_offline=True)
     except SpecError as error:
         return Checked(name, False, error.problems), error.source
-    return Checked(name, True, [*problems, *lint.matrix_warnings(loaded), *_no_way_out(loaded)]), name
+    return Checked(name, True, [*problems, *lint.matrix_warnings(loaded)]), name
 
 
 def _checked_on(engine: str, file: SpecFile, command: Sequence[str], settings: Sequence[str]) -> Checked:
@@ -103,19 +102,3 @@ def _checked_on(engine: str, file: SpecFile, command: Sequence[str], settings: S
 
     problems = problems_on(engine, file, settings, command)
     return Checked(file.source, all(problem.severity != "error" for problem in problems), problems)
-
-
-def _no_way_out(spec: Spec) -> list[Problem]:
-    """Warn of a private network on this machine that tasks could not leave."""
-    if spec.network != "private":
-        return []
-    from tflaunch.core import port_fence
-    from tflaunch.discovery import local_machine
-    from tflaunch.plan import placement
-    from tflaunch_worker.agent.network import pasta
-
-    (host,) = placement.hosts_with_tasks(spec)
-    reason = pasta.why_missing() if local_machine.is_this_machine(host) else ""
-    if not reason:
-        return []
-    return [Problem.warning("network", port_fence.no_way_out_of(host, reason), port_fence.WAY_OUT)]

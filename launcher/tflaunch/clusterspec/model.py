@@ -53,8 +53,10 @@ DISCOVER = "discover"
 
 TASK_FIELDS = ("cluster", "discover", "sidecars")
 
-SERVED_BY_FEATURES = ("checkpoints", "collect", "kubernetes", "notify", "preload", "retention", "slurm", "warm")
-"""Fields that have an effect only with a feature that declares them."""
+SERVED_BY_FEATURES = (
+    "checkpoints", "collect", "kubernetes", "network: private", "notify", "preload", "retention", "slurm", "warm"
+)  # fmt: skip
+"""Fields, or values of them, that have an effect only with a feature that declares them."""
 
 
 class Resources(Part):

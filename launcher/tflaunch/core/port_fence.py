@@ -15,9 +15,6 @@ MOST_SOURCES = 64
 
 REMEDY = '"network": "open" lets everybody through'
 
-WAY_OUT = 'correct that if they need one, or write "network": "fenced"'
-"""What helps tasks that miss a way out of their private network."""
-
 
 def is_fenced(plan: Plan) -> bool:
     """Whether the ports of a plan's tasks are to be fenced."""

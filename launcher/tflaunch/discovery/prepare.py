@@ -138,7 +138,8 @@ def check_spec(source: str, directory: Path, spec: Spec) -> list[Problem]:
 
 def _problems_for_features(spec: Spec, directory: Path) -> list[Problem]:
     """Return features' problems with a spec and its files, and its unserved fields."""
-    missing = spec.model_fields_set.intersection(SERVED_BY_FEATURES) - served_fields()
+    asked = {*spec.model_fields_set, f"network: {spec.network}"}
+    missing = asked.intersection(SERVED_BY_FEATURES) - served_fields()
     problems = [missing_feature(field) for field in sorted(missing)]
     for name, feature in features().items():
         if feature.problems:
@@ -152,20 +153,13 @@ def _no_lease(spec: Spec) -> list[Problem]:
     if spec.timeouts.lease != 0:
         return []
     from tflaunch.discovery import local_machine
+    from tflaunch.plan import placement
 
-    others = [host for host in _hosts_of(spec) if not local_machine.is_this_machine(host)]
+    others = [host for host in placement.all_hosts(spec) if not local_machine.is_this_machine(host)]
     if not others:
         return []
     message = f"0 would end the tasks on {others[0]} at the first hiccup of the network"
     return [Problem.error("timeouts.lease", message, "leave it out, or give the time that a cut may last")]
-
-
-def _hosts_of(spec: Spec) -> list[str]:
-    """Return the hosts of tasks and sidecars, and spare hosts."""
-    from tflaunch.plan import placement
-
-    hosts = [address.host for addresses in spec.cluster.values() for address in addresses]
-    return [*hosts, *(sidecar.host for sidecar in spec.sidecars.values()), *placement.spare_hosts(spec)]
 
 
 def _with_origin(spec: Spec, problem: Problem) -> Problem:
@@ -184,11 +178,12 @@ def make_plan(directory: Path, spec: Spec, is_detached: bool = False) -> Plan:
     """
     from tflaunch.discovery import local_machine
     from tflaunch.plan import model as planning
-    from tflaunch.plan import planner
+    from tflaunch.plan import placement, planner
 
     if is_detached and spec.timeouts.lease is None:
         timeouts = spec.timeouts.model_copy(update={"lease": planning.DEFAULT_LEASE})
         spec = spec.model_copy(update={"timeouts": timeouts})
-    plan = planner.make_plan(spec, directory.absolute(), local_machine.describe_machine(_hosts_of(spec)))
+    machine = local_machine.describe_machine(placement.all_hosts(spec))
+    plan = planner.make_plan(spec, directory.absolute(), machine)
     maker = find_host_maker(spec)
     return plan if maker is None else maker.plan_hosts(spec, plan)

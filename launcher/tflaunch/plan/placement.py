@@ -21,6 +21,12 @@ def hosts_with_tasks(spec: Spec) -> set[str]:
     return {*named_hosts(spec), *(sidecar.host for sidecar in spec.sidecars.values())}
 
 
+def all_hosts(spec: Spec) -> list[str]:
+    """Return the hosts of tasks, of sidecars and without tasks, in this order."""
+    sidecars = [sidecar.host for sidecar in spec.sidecars.values()]
+    return list(dict.fromkeys([*named_hosts(spec), *sidecars, *spare_hosts(spec)]))
+
+
 def spare_hosts(spec: Spec) -> tuple[str, ...]:
     """Return the spare hosts of a spec; a number means the last ones in ``hosts``."""
     if not isinstance(spec.spares, int):

@@ -52,7 +52,7 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
     sidecars = tuple(maker.sidecar(name) for name in spec.sidecars)
     if spec.tensorboard is not None:
         sidecars += (maker.board(_leader(tasks), spec.tensorboard),)
-    hosts = tuple(maker.host(name) for name in _host_names(spec))
+    hosts = tuple(maker.host(name) for name in placement.all_hosts(spec))
     spares = placement.spare_hosts(spec)
     lease = spec.timeouts.lease
     if lease is None:
@@ -91,7 +91,7 @@ def _variants(
     """Return the tasks as they are on hosts with other settings, one variant for each."""
     maker = _Maker(spec, directory, machine, ())
     kinds: dict[str, list[str]] = {}
-    for name in _host_names(spec):
+    for name in placement.all_hosts(spec):
         kinds.setdefault(maker.kind_of(name), []).append(name)
     at_home: dict[str, list[TaskPlan]] = {}
     for process in processes:
@@ -123,12 +123,6 @@ def _moved(
             leader = _leader(processes)
             leading = maker.task(leader.role, leader.task_index, Address(host, None))
             yield maker.board(leading, spec.tensorboard or "")
-
-
-def _host_names(spec: Spec) -> list[str]:
-    """Return the hosts of tasks, of sidecars and without tasks, in this order."""
-    others = [*(sidecar.host for sidecar in spec.sidecars.values()), *placement.spare_hosts(spec)]
-    return [*dict.fromkeys([*placement.named_hosts(spec), *others])]
 
 
 def _secret_source(secret: Secret, directory: PurePath) -> SecretSource:

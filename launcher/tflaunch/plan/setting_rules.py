@@ -172,19 +172,6 @@ def _required(spec: Spec) -> Iterator[Problem]:
             yield Problem.error(f"roles.{role}.required", message, "remove it; it is for evaluators and sidecars")
 
 
-def _private(spec: Spec) -> Iterator[Problem]:
-    """Check that tasks in a private network are on one host."""
-    if spec.network != "private":
-        return
-    others = [*(sidecar.host for sidecar in spec.sidecars.values()), *placement.spare_hosts(spec)]
-    hosts = list(dict.fromkeys([*placement.named_hosts(spec), *others]))
-    if len(hosts) > 1:
-        message = f'"private" is for a job on one host, and this one has {hosts[1]} beside {hosts[0]}'
-        hint = 'write "fenced", with WireGuard between the hosts against who listens on the wire, a NetworkPolicy on'
-        hint += " Kubernetes against other pods, and nodes of your own (Slurm: --exclusive) against other users of them"
-        yield Problem.error("network", message, hint)
-
-
 RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _names_of_sidecars,
     _tensorboard,
@@ -196,5 +183,4 @@ RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _backoff_order,
     _heartbeat,
     _required,
-    _private,
 )

@@ -17,12 +17,12 @@ from tflaunch_worker.agent.task import Task
 from tflaunch_worker.agent.task_env import TaskEnvironments
 from tflaunch_worker.agent.task_output import Spool, Stream
 from tflaunch_worker.agent.task_processes import Adopted, TaskProcesses
+from tflaunch_worker.feature import features, load
 from tflaunch_worker.inspect.usage import Measurer
 from tflaunch_worker.process_state import TaskSettings
 
 if TYPE_CHECKING:
     from tflaunch_worker.agent.checkpoint_progress import Finder
-    from tflaunch_worker.agent.network.private_network import PrivateNetwork
     from tflaunch_worker.agent.task import Listener, Observer, Starter
     from tflaunch_worker.event_loop import Loop
 
@@ -46,7 +46,9 @@ class Host:
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
         self._checkpoints: Finder | None = None
-        self._network: PrivateNetwork | None = None
+        self._namespaces: tuple[int, ...] = ()
+        self.no_way_out = ""
+        """Why tasks have no way out of the private network, or ""."""
 
     def watch_ports(self, opened: Callable[[str, int], None]) -> PortWatch:
         """Return a watch that calls ``opened(task, port)`` when a task listens."""
@@ -58,19 +60,13 @@ class Host:
 
     def open_private_network(self) -> str:
         """Make the private network of the tasks; return why that is not possible, or ""."""
-        if self._network is None:
-            from tflaunch_worker.agent.network import private_network  # most runs have none
-
+        places = [feature.network for feature in features().values() if feature.network]
+        if places and not self._namespaces:
             try:
-                self._network = private_network.open_network()
-            except private_network.NoPrivateNetworkError as error:
+                self._namespaces, self.no_way_out = load(places[0])()
+            except Exception as error:  # whatever it is, no task may start in another network
                 return str(error)
-        return ""
-
-    @property
-    def no_way_out(self) -> str:
-        """Why tasks have no way out of the private network, or ""."""
-        return "" if self._network is None else self._network.no_way_out
+        return "" if self._namespaces else "its agent lacks that feature"
 
     def fence_gap(self, task: str, port: int) -> str:
         """Return why connections can reach a task past the fence, or ""."""
@@ -168,10 +164,10 @@ class Host:
             UnknownValueError: this host does not allow it.
         """
         reason = self.open_private_network()
-        if self._network is None:
+        if reason:
             message = f'"network": "private" is not possible: {reason}; allow it there, or use "fenced"'
             raise host_vars.UnknownValueError(message)
-        command.namespaces = self._network.namespaces
+        command.namespaces = self._namespaces
         command.modules = ()  # a fork of another process cannot drop its privileges in the user namespace
 
     def task_directory(self, name: str) -> str:

@@ -209,7 +209,8 @@ def _fence(plan: Plan, host: Host) -> Iterator[Finding]:
         yield Finding("fence", "error", host.host, message, 'allow it there, or write "network": "fenced"')
         return
     if reason := host.facts.get("no_way_out"):
-        yield Finding("fence", "warning", host.host, port_fence.no_way_out_of(host.host, reason), port_fence.WAY_OUT)
+        hint = 'correct that if they need one, or write "network": "fenced"'
+        yield Finding("fence", "warning", host.host, port_fence.no_way_out_of(host.host, reason), hint)
     exposed = [task for task, who in reachable_by(plan, host).items() if who == EVERYBODY]
     if exposed and plan.network == OPEN:
         message = "everybody who reaches this host can run code in them through their ports"

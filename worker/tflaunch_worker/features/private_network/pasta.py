@@ -26,11 +26,6 @@ _ADDRESSES = ("--address=169.254.90.2", "--netmask=30", "--gateway=169.254.90.1"
 _OWN_SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 
 
-def why_missing() -> str:
-    """Return that pasta is not installed here, or "" if it is."""
-    return "" if shutil.which("pasta") else "pasta is not installed there (package passt)"
-
-
 def connect(namespaces: Iterable[int]) -> str:
     """Connect a network to the world while this process lives; return why not, or "".
 
@@ -39,7 +34,7 @@ def connect(namespaces: Iterable[int]) -> str:
     """
     program = shutil.which("pasta")
     if program is None:
-        return why_missing()
+        return "pasta is not installed there (package passt)"
     ours, theirs = os.pipe()
     parent = os.getpid()
     pid = os.fork()

@@ -16,7 +16,7 @@ import struct
 from typing import NoReturn
 
 from tflaunch_worker import linux, procfs
-from tflaunch_worker.agent.network import pasta
+from tflaunch_worker.features.private_network import pasta
 from tflaunch_worker.socket_messages import receive_message, send_message
 
 _LOOPBACK = b"lo"
@@ -31,30 +31,16 @@ _FORBIDDING = (
 """Settings below /proc/sys with the values by which a host forbids what an ordinary user needs."""
 
 
-class NoPrivateNetworkError(Exception):
-    """Raised where a private network cannot be made; the message says why."""
-
-
-class PrivateNetwork:
-    """A network.
-
-    ``namespaces``: descriptors of the namespaces that a task joins, in this order. ``no_way_out``: why tasks do not
-    reach the world from there, "" if they do.
-    """
-
-    def __init__(self, namespaces: tuple[int, ...], no_way_out: str) -> None:
-        self.namespaces = namespaces
-        self.no_way_out = no_way_out
-
-
-def open_network() -> PrivateNetwork:
+def open_network() -> tuple[tuple[int, ...], str]:
     """Make a network, with an interface to the world where pasta can make one.
 
+    Returns descriptors of its namespaces, and why it has no such interface, or "".
+
     Raises:
-        NoPrivateNetworkError: this host does not allow it.
+        OSError: this host does not allow it.
     """
     namespaces = tuple(_ask_fork())
-    return PrivateNetwork(namespaces, pasta.connect(namespaces))
+    return namespaces, pasta.connect(namespaces)
 
 
 def _ask_fork() -> list[int]:
@@ -73,7 +59,7 @@ def _ask_fork() -> list[int]:
             os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)  # no limit: it exits, or got KILL
     if "reason" in message:
-        raise NoPrivateNetworkError(str(message["reason"]))
+        raise OSError(str(message["reason"]))
     return descriptors
 
 

@@ -1,0 +1,9 @@
+"""Give the tasks of a job on one host a network that no other process reaches."""
+
+from __future__ import annotations
+
+from tflaunch.feature import Feature
+
+FEATURE = Feature(
+    fields=("network: private",), problems="tflaunch.features.private_network.network_rules:find_problems"
+)
