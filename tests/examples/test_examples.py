@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import subprocess
 import sys
 
 import pytest
 
-from support.launch import LONG, PATIENCE, Launch, read_until, wait_for_end
-from support.mnist import ENOUGH_QUICKLY, PER_EPOCH, QUICK, accuracies, example, has_trained, train
+from support.launch import LONG, PATIENCE, Launch
+from support.mnist import PER_EPOCH, QUICK, accuracies, example, has_trained, train
 from support.needs import need
 from support.specs import REPOSITORY
 
@@ -96,29 +94,6 @@ def test_training_goes_on_from_the_checkpoint_after_a_kill(launch: Launch) -> No
         assert "resumed" not in before
         assert re.search(r"resumed at step 30, steps done again: [4-6]\n", after)
     check_trained(launch, "mnist_multi_worker", ended.stdout, is_quick=True)
-
-
-@pytest.mark.thorough
-def test_a_preempted_loop_saves_after_the_same_step_everywhere(launch: Launch) -> None:
-    """TERM to one worker: both save and exit with 42; once restarted, they resume from there."""
-    steps = 300 if LONG else 100  # the signal must arrive before the last of them, on a fast machine as well
-    smaller = () if LONG else ("--batch-size", "8", "--min-accuracy", str(ENOUGH_QUICKLY))
-    spec = example(launch, "mnist_custom_loop", "--steps-per-epoch", str(steps), *smaller, *SHORT)
-    running = launch.start("up", spec)
-    before = read_until(running, "epoch 1 of 2")
-    (pid,) = [r["pid"] for r in launch.journal() if r["kind"] == "task_started" and r["task"] == "worker:1"]
-    os.kill(pid, signal.SIGTERM)
-    after, _ = wait_for_end(running)
-    first, last = [r for r in launch.journal() if r["kind"] == "task_exited" and r["attempt"] == 0]
-    assert first["code"] == 42
-    # TensorFlow may keep the last one from ending itself after it has saved. It gets TERM, which Python no longer
-    # handles then, and 0.05 s later KILL.
-    assert last["code"] == 42 or last["signal"] in (signal.SIGTERM, signal.SIGKILL)
-    assert {first["task"], last["task"]} == {"worker:0", "worker:1"}
-    assert len(set(resumed := re.findall(r"resumed at step (\d+)\n", after))) == 1
-    assert len(resumed) == 2
-    assert steps <= int(resumed[0]) < 2 * steps
-    check_trained(launch, "mnist_custom_loop", before + after, is_quick=True)
 
 
 def test_without_a_tpu_the_example_says_so(launch: Launch) -> None:

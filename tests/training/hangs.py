@@ -63,10 +63,8 @@ class Hang(NamedTuple):
         return [number for number, line in enumerate(self.program.splitlines(), 1) if line.endswith("# here")]
 
 
-def _program(
-    body: str, *culprits: str, says: str = "", fields: Mapping[str, Any] = MappingProxyType({}), **others: int
-) -> Hang:
-    return Hang(f"{_HEAD}{body}", culprits or ("worker:1",), says, {"worker": 2, **others}, fields)
+def _program(body: str, *culprits: str, says: str = "", **others: int) -> Hang:
+    return Hang(f"{_HEAD}{body}", culprits or ("worker:1",), says, {"worker": 2, **others})
 
 
 def _in_loop(fault: str, *culprits: str, says: str = "", evaluator: int = 0) -> Hang:
@@ -132,35 +130,17 @@ HANGS = {
     "sleep": _in_loop("time.sleep(3600)  # here", says="sleeps"),
     "lock": _in_loop("lock = threading.Lock()\nlock.acquire()\nlock.acquire()  # here", says="lock"),
     "stopped": _in_loop("os.kill(os.getpid(), signal.SIGSTOP)  # here", says="SIGSTOP"),
-    "fifo": _in_loop("os.mkfifo('fifo')\nopen('fifo').read()  # here", says="pipe"),
-    "pipe that is silent": _in_loop("ends = os.pipe()\nos.read(ends[0], 1)  # here", says="reads from a pipe"),
     "subprocess": _in_loop("subprocess.run(['sleep', '3600'])  # here", says="process"),
     "silent service": _in_loop(
         "server = socket.create_server(('127.0.0.1', 0))\n"
         "socket.create_connection(server.getsockname()).recv(1)  # here",
         says="connection",
     ),
-    "dead proxy": _in_loop(
-        "server = socket.create_server(('127.0.0.1', 0), backlog=0)\n"
-        "calls = [socket.create_connection(server.getsockname())]\n"
-        "import urllib.request\n"
-        "os.environ['http_proxy'] = 'http://%s:%d' % server.getsockname()\n"
-        "urllib.request.urlopen('http://data.example/mnist').read()  # here",
-    ),
     "breakpoint": _in_loop(
         "import pdb\nends = os.pipe()\nsys.stdin = os.fdopen(ends[0])\nbreakpoint()\ntime.time()  # here",
         says="debugger",
     ),
     "endless loop": _in_loop("while True: pass  # here", says="works"),
-    "barrier": _in_loop("while not Path('never').exists(): time.sleep(0.1)  # here", "worker:0", says="runs from"),
-    "rank-dependent collective": _program(
-        f"{_LOOP}\n"
-        "def fault():\n    if is_culprit:\n        say()\n"
-        "        tf.raw_ops.CollectiveGatherV2(input=[1.0], group_size=2, group_key=7, instance_key=1, "
-        "ordering_token=[])  # here\ntrain()\n",
-        says="waits in TensorFlow",
-    ),
-    "thread barrier": _in_loop("threading.Barrier(2).wait()  # here", "worker:0", says="another thread"),
     "uneven data": _program(
         f"{_PATIENT}{_LOOP}\ntrain(3 if is_culprit else 10**6)\nif is_culprit:\n    say()\n",
         says="has ended with exit code 0",
@@ -170,63 +150,11 @@ HANGS = {
         "model.fit(data, steps_per_epoch=10**6, verbose=0)\n",
         says="has read no batch",
     ),
-    "callback": _program(
-        f"{_FIT}\nclass Saves(tf.keras.callbacks.Callback):\n"
-        "    def on_train_batch_end(self, batch, logs=None):\n        if batch == 20 and is_culprit:\n"
-        "            say()\n            time.sleep(3600)  # here\n"
-        "model.fit(data, steps_per_epoch=10**6, verbose=0, callbacks=[Saves()])\n",
-    ),
     "never listens": _program(
         "if is_culprit:\n    say()\n    time.sleep(3600)  # here\ntf.distribute.MultiWorkerMirroredStrategy()\n",
         says="does not listen on its port",
     ),
-    "no TF_CONFIG": _program(
-        "if is_culprit:\n    say()\n    del os.environ['TF_CONFIG']\n    Path(os.environ['TFLAUNCH_PROGRESS'])"
-        ".write_text('{\"step\": 5}\\n')\n"
-        "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
-        "while True:\n    time.sleep(0.01)\n",
-        says="does not listen on its port",
-    ),
-    "wrong port": _program(
-        "import json\nif is_culprit:\n    say()\n    known = json.loads(os.environ['TF_CONFIG'])\n"
-        "    held = socket.create_server(('127.0.0.1', 0))\n    time.sleep(3600)  # here\n"
-        "tf.distribute.MultiWorkerMirroredStrategy()\n",
-        says="but at",
-    ),
     "evaluator": _in_loop("time.sleep(3600)  # here", says="; worker:0 waits for it", evaluator=1),
-    "two locks": _in_loop(
-        "first, second, both = threading.Lock(), threading.Lock(), threading.Barrier(2)\n"
-        "def other():\n    with second:\n        both.wait()\n        first.acquire()\n"
-        "first.acquire()\n"
-        "threading.Thread(target=other, daemon=True).start()\n"
-        "both.wait()\n"
-        "second.acquire()  # here",
-        says="lock",
-    ),
-    "stopped child": _in_loop(
-        "child = subprocess.Popen(['sleep', '3600'])\nchild.send_signal(signal.SIGSTOP)\nchild.wait()  # here",
-        says="sleep, which is stopped",
-    ),
-    "silent name server": _in_loop(
-        "import ctypes\n"
-        "server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
-        "server.bind(('127.0.0.9', 53))\n"
-        "Path('resolv.conf').write_text('nameserver 127.0.0.9\\noptions timeout:30 attempts:5\\n')\n"
-        "libc = ctypes.CDLL(None, use_errno=True)\n"
-        "assert libc.unshare(0x20000) == 0, os.strerror(ctypes.get_errno())\n"
-        "assert libc.mount(b'none', b'/', None, 0x44000, None) == 0\n"
-        "assert libc.mount(b'resolv.conf', b'/etc/resolv.conf', None, 0x1000, None) == 0\n"
-        "socket.getaddrinfo('data.example.org', 80)  # here",
-        says="connection",
-    ),
-    "full disk": _in_loop(
-        "while True:\n"
-        "    try:\n"
-        "        with open('/dev/full', 'wb', buffering=0) as disk: disk.write(b'checkpoint')  # here\n"
-        "    except OSError:\n"
-        "        time.sleep(0.5)  # here",
-        "worker:0",
-    ),
     "locked file": _in_loop(
         "import fcntl\nfiles = [open('lock', 'w') for _ in range(2)]\n"
         "for file in files:\n    fcntl.flock(file, fcntl.LOCK_EX)  # here",
@@ -260,15 +188,6 @@ for step, number in enumerate(data):
         "is stopped (SIGSTOP)",
         {"worker": 2},
         {"sidecars": {"data": {"command": ["python", "hang.py", "data"]}}},
-    ),
-    "pool": _in_loop(
-        "import multiprocessing\n"
-        "with multiprocessing.get_context('fork').Pool(1) as pool:\n    pool.apply(time.sleep, (3600,))  # here"
-    ),
-    "tracing without end": _in_loop(
-        "@tf.function\ndef sine(number, x): return tf.sin(x) * number\n"
-        "for number in range(10**9): sine(number, 1.0)  # here",
-        says="CPUs)",  # it traces, or runs for the first time what it has traced
     ),
     "stopped parameter server": Hang(
         f"""{_HEAD}
@@ -317,24 +236,15 @@ while True:
 }
 """The name of a hang: its program."""
 
-_EVERY = "def fault(): say()\ntrain(5)\nwhile True:\n    train(1)\n"
-_FIT_SLOWLY = (
-    "def fault(): pass\n"
-    + _FIT.replace("        yield", "        time.sleep(SLOW)\n        yield")
-    + "say()\n"
-    + "model.fit(data, steps_per_epoch=20, epochs=10**6, verbose=2 if task == 'worker:0' else 0, MORE)\n"
-)
-
-
-def _fit(slow: str = "0.05", more: str = "") -> str:
-    return _FIT_SLOWLY.replace("SLOW", slow).replace("MORE", more)
-
-
 HEALTHY = {
-    "uneven workers": _program(f"{_LOOP}\n{_EVERY}    time.sleep(is_culprit * 2)\n"),
-    "four workers": _program(f"{_LOOP}\n{_EVERY}    time.sleep(0.5)\n", worker=4),
-    "slow input": _program(_fit("1.5")),
-    "validation": _program(_fit(more="validation_data=data, validation_steps=40")),
+    "uneven workers": _program(
+        f"{_LOOP}\ndef fault(): say()\ntrain(5)\nwhile True:\n    train(1)\n    time.sleep(is_culprit * 2)\n"
+    ),
+    "slow input": _program(
+        "def fault(): pass\n"
+        + _FIT.replace("        yield", "        time.sleep(1.5)\n        yield")
+        + "say()\nmodel.fit(data, steps_per_epoch=20, epochs=10**6, verbose=2 if task == 'worker:0' else 0)\n"
+    ),
     "tracing": _program(
         f"{_LOOP}\ndef fault(): say()\ntrain(5)\nwhile True:\n"
         "    @tf.function\n    def long(x):\n"
@@ -346,9 +256,6 @@ HEALTHY = {
         "saver = tf.train.CheckpointManager(tf.train.Checkpoint(big=big), task.replace(':', '-'), 1)\n"
         "train(5)\nwhile True:\n    train(20)\n    print('saves', flush=True)\n    if task == 'worker:0':\n"
         "        saver.save()\n        time.sleep(4)\n"
-    ),
-    "evaluator and sidecar": _program(
-        f"{_LOOP}\n{_EVERY}    time.sleep(0.3)\n", evaluator=1, fields={"sidecars": {"view": {"command": "sleep 9999"}}}
     ),
     "parameter servers": Hang(
         f"""{_HEAD}
@@ -366,14 +273,6 @@ while True:
         ("chief:0",),
         "",
         {"chief": 1, "worker": 2, "ps": 1},
-    ),
-    "without TensorFlow": Hang(
-        "import os, time\nprint('hangs', flush=True)\n"
-        "while True:\n    time.sleep(10 + int(os.environ['TFLAUNCH_TASK'][-1]))\n",
-        ("worker:1",),
-        "",
-        {"worker": 2},
-        {"strategy": "none"},
     ),
 }
 """The name of a slow program that goes on, or does not train: its program."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 import urllib.parse
 import urllib.request
 from contextlib import suppress
@@ -26,7 +25,6 @@ pytestmark = [
 
 PROGRAMS = Path(__file__).parent / "programs"
 URL = r"TensorBoard: http://localhost:(\d+)/"
-UNTIL_GO = ["sh", "-c", "until test -e go; do sleep 0.05; done"]
 
 
 def data(port: int, question: str) -> Any:
@@ -79,32 +77,3 @@ def test_it_shows_what_a_training_has_written(launch: Launch) -> None:
     assert running.wait(PATIENCE) == 0
     assert not launch.survivors()
     assert not answers(port)
-
-
-@pytest.mark.thorough
-def test_a_port_that_somebody_takes_while_it_starts(launch: Launch) -> None:
-    """TensorBoard ends with an error, and restarts on another port."""
-    spec = launch.spec(
-        cluster={"worker": 1}, strategy="none", command=UNTIL_GO, tensorboard="logs/", restart={"backoff": [0, 0]}
-    )
-    running = launch.start("up", spec)
-    said = Said(running)
-    said.until("logs in")
-    events = launch.start("events", "-f", "--json")
-    assert events.stdout is not None
-    first = 0
-    for line in events.stdout:
-        record = json.loads(line)
-        if record["kind"] == "ports_held" and "tensorboard" in record["ports"]:
-            first = record["ports"]["tensorboard"]
-        if record["kind"] == "task_started" and record["task"] == "tensorboard":
-            break
-    with socket.create_server(("127.0.0.1", first)):
-        said.until("tensorboard exited with code 255; it restarts alone")
-        second = int(said.until(URL)[1])
-    assert second != first
-    assert answers(second)
-    assert sum("TensorBoard:" in line for line in said.lines) == 1
-    (launch.directory / "go").touch()
-    assert running.wait(PATIENCE) == 0
-    events.wait(PATIENCE)

@@ -102,16 +102,3 @@ def test_outsiders_never_reach_mirrored_workers(launch: Launch, host: str) -> No
     assert ended.stderr.count(told) == 1, ended.stderr
     assert final_weight(launch) == str(2 * (3 * RESTARTS + 5))
     assert "warning: connections from everywhere" not in ended.stderr
-
-
-@pytest.mark.thorough
-def test_nobody_reaches_workers_in_a_private_network(launch: Launch) -> None:
-    """Not even from the address of the cluster's own host; the training is as ever."""
-    ports = free_ports(2)
-    command = ["python", str(PROGRAMS / "mirrored.py"), "5", "pass"]
-    cluster = {"worker": [f"localhost:{port}" for port in ports]}
-    with calls(ports, INSIDER) as found:
-        ended = launch.up(launch.spec(cluster=cluster, command=command, env=QUIET, network="private"))
-    assert ended.returncode == 0, ended.stderr
-    assert set(found) == {"refused"}
-    assert final_weight(launch) == "10"

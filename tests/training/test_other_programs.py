@@ -18,7 +18,6 @@ import pytest
 
 from support.fixed_ports import free_ports
 from support.launch import Launch, wait_for_end
-from support.waiting import wait_until
 
 pytestmark = pytest.mark.tensorflow
 
@@ -218,29 +217,4 @@ def test_unusual_ends(launch: Launch, program: str, code: int, words: str) -> No
     assert ("hint: it reads from stdin" in ended.stderr) == ("input" in program)
 
 
-@pytest.mark.thorough
-@pytest.mark.usefixtures("shared_import")
-def test_own_handlers_of_term(launch: Launch) -> None:
-    """Installed after the strategy, it is called and the task ends as it likes; before, only KILL ends it."""
-    running = launch.start("up", spec(launch, "own_handlers.py", timeouts={"grace": "1h"}), until="sum 2.0", count=2)
-    running.send_signal(signal.SIGTERM)
-    wait_until(lambda: launch.records("task_exited", task="worker:1", code=0), running)
-    running.send_signal(signal.SIGINT)  # the grace is over
-    wait_for_end(running, 143)
-    saved = {task: "saved by my handler" in log for task, log in said(launch).items()}
-    assert saved == {"worker-0": False, "worker-1": True}
-    (killed,) = launch.records("task_exited", task="worker:0")
-    assert killed["signal"] == signal.SIGKILL
-
-
 # ---- Keras 3
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("shared_import")
-def test_fit_of_keras_3_fails_with_advice(launch: Launch) -> None:
-    """The hint names the remedy, even where legacy_keras does not help."""
-    ended = up(launch, "imports_keras.py")
-    assert ended.returncode == 1, ended.stderr
-    assert re.search(r"worker:[01] exited with code 1", ended.stderr)
-    assert re.search(r"hint: .*use tf.keras or tf_keras", ended.stderr), ended.stderr

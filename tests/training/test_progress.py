@@ -71,14 +71,6 @@ def test_keras_tells_steps_epochs_and_metrics(warm_python: StartWarm, tmp_path: 
     assert 1 <= steps[0] < 24
 
 
-@KERASES
-def test_keras_trains_when_nobody_listens(warm_python: StartWarm, tmp_path: Path, legacy: str) -> None:
-    """Without tflaunch, and with a pipe that is not read."""
-    fit(warm_python(legacy))
-    os.mkfifo(tmp_path / "progress")
-    fit(warm_python(legacy), TFLAUNCH_PROGRESS=str(tmp_path / "progress"))
-
-
 @pytest.mark.parametrize("verbose", ["1", pytest.param("2", marks=pytest.mark.thorough)])
 @KERASES
 def test_keras_shows_steps_of_fits_and_not_of_evaluations(warm_python: StartWarm, legacy: str, verbose: str) -> None:

@@ -142,20 +142,6 @@ def test_a_rank_that_hangs_is_found_by_the_silence_of_all(launch: Launch) -> Non
         assert "step 4: weight 8" in after
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("stopped", ["worker:0", "worker:1"])
-def test_a_stopped_rank_is_to_blame_and_not_the_one_that_misses_its_heartbeats(launch: Launch, stopped: str) -> None:
-    """TensorFlow fails in the other one, whether or not the stopped one serves the coordination."""
-    fault = f"if step == 2 and task == '{stopped}':\n    import signal\n    os.kill(os.getpid(), signal.SIGSTOP)"
-    running = launch.start("up", spec(launch, "mirrored.py", 4, fault, restart={"max": 0}))
-    err = finish(running)
-    assert running.returncode == 1, err
-    assert re.search(
-        rf"\ntflaunch: {stopped} was stopped by SIGSTOP or a debugger \(state T, pid \d+: python .*\)\n", err
-    ), err
-    assert launch.status()["culprit"] == stopped
-
-
 def test_preempted_workers_save_together_and_are_not_charged(launch: Launch) -> None:
     """TERM for one of them, twice: both exit with 42, and a budget of one restart is not charged."""
     restart = {"max": 1, "backoff": [0, 0]}
@@ -214,29 +200,3 @@ def test_a_lost_ps_worker_comes_back_alone(launch: Launch) -> None:
     gains = [after - before for before, after in zip([0, *done], done, strict=False)]
     assert set(gains) <= {1, 2}
     assert gains.count(2) <= 4
-
-
-@pytest.mark.thorough
-def test_a_lost_chief_or_ps_takes_all_along(launch: Launch) -> None:
-    """Both times the chief resumes from its checkpoint; the servers' signals at the end are not failures."""
-    fault = "if attempt == 0 and Path('fail').exists(): sys.exit(3)"
-    cluster = {"chief": 1, "worker": 1, "ps": 1}
-    running = launch.start("up", spec(launch, "chief.py", fault, cluster=cluster, roles=SERVERS))
-    wait_for_steps(launch, running, "chief:0", 0)
-    wait_until(lambda: len(launch.records("port_opened")) == 3, running)
-    (launch.directory / "fail").touch()
-    wait_for_steps(launch, running, "chief:0", 1)
-    os.kill(pid_of(launch, running, "ps:0", 1), signal.SIGKILL)
-    wait_for_steps(launch, running, "chief:0", 2)
-    (launch.directory / "enough").touch()
-    err = finish(running)
-    assert running.returncode == 0, err
-    assert "chief:0 failed; ending worker:0, ps:0\ntflaunch: chief:0 exited with code 3" in err
-    assert "ps:0 failed; ending chief:0, worker:0\ntflaunch: ps:0 was killed by SIGKILL" in err
-    for task in cluster:
-        assert starts(launch, f"{task}:0") == [0, 1, 2]
-    said = words(launch, "chief:0")
-    assert begun_at(said[1]) == steps(said[0])[-1]
-    assert begun_at(said[2]) in (steps(said[1])[-1], steps(said[1])[-1] + 1), "the last line may be lost, no step"
-    last = [record for record in launch.records("task_exited", attempt=2) if record["task"] != "chief:0"]
-    assert [(record["signal"], record["was_told"]) for record in last] == [(signal.SIGTERM, True)] * 2
