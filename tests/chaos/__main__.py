@@ -15,12 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from chaos import judge, program
-from chaos.drill import CONTAINED, KINDS, STARTED, STEPS, WORKERS, Drill, draw
+from chaos.drill import KINDS, STARTED, STEPS, WORKERS, Drill, draw
 from chaos.world import World
-from support.container_engine import Engine, an_engine
 from support.memory_group import why_no_groups
 from support.page_tables import read_table, write_table
 from support.processes import ProcessWatch
@@ -36,10 +33,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="start no drill after this time")
     parser.add_argument("--drills", type=int, default=10**9, help="the maximum number of drills")
     parser.add_argument("--seed", type=int, default=0, help="of the first drill; the next ones follow")
-    parser.add_argument("--only", choices=("local", "ssh", "docker"), default="", help="where to play")
-    parser.add_argument(
-        "--kind", choices=sorted({*KINDS, *CONTAINED}), default="", help="play only drills with a fault of this kind"
-    )
+    parser.add_argument("--only", choices=("local", "ssh"), default="", help="where to play")
+    parser.add_argument("--kind", choices=sorted(KINDS), default="", help="play only drills with a fault of this kind")
     parser.add_argument("--page", type=Path, help="add what was played to the table on this page")
     parser.add_argument("--keep", type=Path, help="copy the directory of a failed drill there")
     arguments = parser.parse_args()
@@ -49,11 +44,7 @@ def main() -> int:
             print(f"no drill has {kind!r}: {reason}")
     # clock: drills are played for some minutes
     until, series = time.monotonic() + 60 * arguments.minutes, Series()
-    with tempfile.TemporaryDirectory(prefix="tflaunch-chaos-") as root, ExitStack() as stack:
-        try:
-            engine = stack.enter_context(an_engine()) if arguments.only == "docker" else None
-        except (pytest.skip.Exception, pytest.fail.Exception) as missing:
-            parser.error(f"--only docker: {missing}")
+    with tempfile.TemporaryDirectory(prefix="tflaunch-chaos-") as root:
         keys = Keyring(Path(root))
         for seed in range(arguments.seed, arguments.seed + arguments.drills):
             if time.monotonic() > until:  # clock: as above
@@ -62,7 +53,7 @@ def main() -> int:
             if arguments.kind and all(fault.kind != arguments.kind for fault in drill.faults):
                 continue
             directory = Path(root) / f"drill-{seed}"
-            wrong, suffered, took = play(drill, directory, keys, engine)
+            wrong, suffered, took = play(drill, directory, keys)
             series.add(wrong, suffered, took)
             what, end = "; ".join(what for _, what in suffered), "FAILED" if wrong else "ok"
             print(f"{seed}: {drill}: {what or 'undisturbed'}: {took:.0f} s: {end}", flush=True)
@@ -106,15 +97,13 @@ class Series:
             yield f"| {kind} | {count:,} |"
 
 
-def play(
-    drill: Drill, directory: Path, keys: Keyring, engine: Engine | None = None
-) -> tuple[list[str], list[tuple[str, str]], float]:
+def play(drill: Drill, directory: Path, keys: Keyring) -> tuple[list[str], list[tuple[str, str]], float]:
     """Play a drill; return what is wrong, the faults that took effect, and the seconds it took."""
     directory.mkdir()
     began = time.monotonic()  # clock: how long it took is shown
     suffered = []
     with ExitStack() as stack:
-        world = World(drill, directory, keys, stack, engine)
+        world = World(drill, directory, keys, stack)
         stack.callback(world.launch.end)
         watch = stack.enter_context(world.start())
         for fault in drill.faults:

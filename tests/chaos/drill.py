@@ -20,11 +20,6 @@ _LOCAL = (*(f"kill {who}" for who in OF_PROCESSES), *(f"stop {who}" for who in O
 _FAR = (*_LOCAL, "kill sshd", "cut", "black hole", "flap", "slow", "power off", "full disk")
 _LATER = {1: "take ports", 3: "exceed memory", 7: "step clock"}
 """Kinds that were added later, by the last digit of the seeds that have one; the others have what they had before."""
-CONTAINED = (
-    *("kill container", "pause container", "disconnect container") * 2,
-    *(f"kill {who}" for who in OF_PROCESSES),
-)
-"""Kinds of faults where hosts are containers, with those of containers more often than others."""
 KINDS = (*_FAR, *_LATER.values())
 """The kinds of faults; those of `_FAR` beyond `_LOCAL` need other hosts than this machine."""
 
@@ -52,7 +47,7 @@ class Drill(NamedTuple):
 
     ``is_far``: on three hosts over SSH. ``preload``: tasks are forked from a process that has imported TensorFlow.
     ``is_read``: somebody reads the supervisor's output; otherwise its pipe is full until the end. ``has_fixed_ports``:
-    the spec names the tasks' ports. ``in_containers``: on three hosts that are reached through `docker exec`.
+    the spec names the tasks' ports.
     """
 
     seed: int
@@ -62,11 +57,9 @@ class Drill(NamedTuple):
     is_read: bool
     faults: tuple[Fault, ...]
     has_fixed_ports: bool
-    in_containers: bool = False
 
     def __str__(self) -> str:
-        where = "3 containers" if self.in_containers else "3 hosts over SSH" if self.is_far else "this machine"
-        words = [f"{self.strategy} on {where}"]
+        words = [f"{self.strategy} on {'3 hosts over SSH' if self.is_far else 'this machine'}"]
         words += ["preloaded"] if self.preload else []
         words += [] if self.is_read else ["unread"]
         words += ["fixed ports"] if self.has_fixed_ports else []
@@ -76,8 +69,7 @@ class Drill(NamedTuple):
 def draw(seed: int, *, only: str = "", without: Sequence[str] = ()) -> Drill:
     """Draw a drill.
 
-    ``only``: "local", "ssh" or "docker", by default one of the first two. ``without``: kinds that were added later, and
-    cannot be played here.
+    ``only``: "local" or "ssh", by default any. ``without``: kinds that were added later, and cannot be played here.
     """
     chance = random.Random(f"chaos {seed}")
     is_far = {"local": False, "ssh": True}.get(only, chance.random() < 0.6)
@@ -97,17 +89,8 @@ def draw(seed: int, *, only: str = "", without: Sequence[str] = ()) -> Drill:
     strategy = chance.choice(("multi_worker_mirrored", "parameter_server"))
     rest = chance.random() < 0.5, chance.random() < 0.8, tuple(faults), _chance(seed, "ports").random() < 0.4
     drill = Drill(seed, strategy, is_far, *rest)
-    if only == "docker":
-        return _in_containers(drill)
     kind = _LATER.get(seed % 10, "")
     return drill if kind in ("", *without) else _with_later_kind(drill, kind)
-
-
-def _in_containers(drill: Drill) -> Drill:
-    """Return a drill with the same times, whose hosts are containers."""
-    chance = _chance(drill.seed, "containers")
-    faults = tuple(fault._replace(kind=chance.choice(CONTAINED), seconds=chance.choice(_CUT)) for fault in drill.faults)
-    return drill._replace(is_far=False, in_containers=True, faults=faults, has_fixed_ports=False)
 
 
 def _with_later_kind(drill: Drill, kind: str) -> Drill:

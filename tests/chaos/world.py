@@ -17,12 +17,10 @@ from typing import Any, NamedTuple
 import psutil
 
 from chaos import program
-from chaos.containers import Containers
 from chaos.drill import STEPS, Drill, Fault, is_early
 from chaos.judge import Taken
 from chaos.taken_ports import most_ports, taken_ports
 from chaos.wall_clock import WallClock
-from support.container_engine import Engine
 from support.fixed_ports import free_ports
 from support.launch import Launch
 from support.memory_group import memory_group
@@ -58,22 +56,14 @@ class Victim(NamedTuple):
 class World:
     """A drill's training, from its start to its end."""
 
-    def __init__(
-        self, drill: Drill, directory: Path, keys: Keyring, stack: ExitStack, engine: Engine | None = None
-    ) -> None:
-        """Prepare everything for a drill; ``stack`` removes it. ``engine``: for drills in containers."""
+    def __init__(self, drill: Drill, directory: Path, keys: Keyring, stack: ExitStack) -> None:
+        """Prepare everything for a drill; ``stack`` removes it."""
         self.drill = drill
         self.directory = directory
         self.launch = Launch(directory)
         self.clock = WallClock(directory / "clock") if any(one.kind == "step clock" for one in drill.faults) else None
         clocked = self.clock.environ if self.clock else {}
         self.bed = stack.enter_context(Bed(directory / "bed", keys, environ=clocked)) if drill.is_far else None
-        self.containers: Containers | None = None
-        if drill.in_containers:
-            assert engine is not None
-            self.containers = stack.enter_context(Containers.started(engine, directory, Path(program.__file__)))
-            self.launch.env |= self.containers.environ
-        self.far = self.bed or self.containers
         if self.bed is not None:
             self.bed.control(self.launch)
         self.launch.env |= clocked
@@ -93,18 +83,15 @@ class World:
 
     def spec(self) -> Path:
         """Write the spec."""
-        python, script = "python" if self.containers else sys.executable, str(Path(program.__file__))
         fields: dict[str, Any] = {
             "cluster": self._cluster(),
             "strategy": self.drill.strategy,
-            "command": [python, script, str(self.directory), str(STEPS), str(_PACE)],
+            "command": [sys.executable, program.__file__, str(self.directory), str(STEPS), str(_PACE)],
             "restart": {"max": 30, "window": "1h", "backoff": [0.5, 5]},
             "timeouts": {"lease": _LEASE, "heartbeat": 4, "grace": _GRACE, "connect": 30},
         }
         if self.bed:
             fields["hosts"] = {f"h{host}": {"python": sys.executable} for host in self.bed.hosts}
-        if self.containers:
-            fields |= {"hosts": self.containers.of_spec(), "workdir": "/state"}
         if self.clock:
             fields["env"] = self.clock.environ  # over SSH, tasks have no variables of the session
         if self.drill.preload:
@@ -119,11 +106,11 @@ class World:
         }
 
     def _host_name(self, host: int) -> str:
-        return self.far.name(host) if self.far else "localhost"
+        return self.bed.name(host) if self.bed else "localhost"
 
     def _task_hosts(self) -> list[int]:
         """Return the hosts with tasks."""
-        return sorted({host for hosts in self.places.values() for host in hosts}) if self.far else [0]
+        return sorted({host for hosts in self.places.values() for host in hosts}) if self.bed else [0]
 
     def start(self) -> ProcessWatch:
         """Start the training; return a watch over its tasks."""
@@ -191,7 +178,7 @@ class World:
 
     def left(self) -> Sequence[object]:
         """Return the processes that are left."""
-        if self.far is not None and (there := self.far.wait_empty()):
+        if self.bed is not None and (there := self.bed.wait_empty()):
             return there
         with suppress(AssertionError):
             wait_until(lambda: not self.launch.survivors())
@@ -200,17 +187,17 @@ class World:
     # ---- processes
 
     def _host_of(self, namespace: str) -> int | None:
-        if self.far is not None:
-            return self.far.host_of(namespace)
+        if self.bed is not None:
+            return self.bed.host_of(namespace)
         return 0 if namespace == os.readlink("/proc/self/ns/pid") else None
 
     def victims(self) -> list[Victim]:
         """Return the processes of the run."""
         found = []
-        if self.far is None:
+        if self.bed is None:
             known = [(process, environment_of(process), "h0") for process in self.launch.survivors()]
         else:
-            there = [(process, f"h{process.host}") for process in self.far.survivors()]
+            there = [(process, f"h{process.host}") for process in self.bed.survivors()]
             known = [(psutil.Process(one.pid), one.environ, host) for one, host in there if psutil.pid_exists(one.pid)]
         agents = {process.pid for process, _, _ in known if is_agent(process)}
         for process, environment, host in known:
@@ -242,8 +229,6 @@ class World:
         }
         if fault.kind in special:
             return special[fault.kind](fault)
-        if whom == "container":
-            return self._hurt_container(fault, verb)
         return self._hurt(fault, verb, whom) if verb in ("kill", "stop") else self._hurt_host(fault)
 
     def _hurt(self, fault: Fault, verb: str, whom: str) -> str:
@@ -296,14 +281,6 @@ class World:
         return f"{fault.kind} h{host}" + (
             f" for {fault.seconds:g} s" if fault.kind in ("cut", "black hole", "full disk") else ""
         )
-
-    def _hurt_container(self, fault: Fault, verb: str) -> str:
-        assert self.containers is not None
-        hosts = self._task_hosts()
-        host = hosts[fault.choice % len(hosts)]
-        injure = {"kill": self.containers.kill, "pause": self.containers.pause}.get(verb, self.containers.disconnect)
-        injure(host, min(fault.seconds, 6) if verb == "kill" else fault.seconds)
-        return f"{fault.kind} h{host}" + (f" for {fault.seconds:g} s" if verb != "kill" else "")
 
     @contextmanager
     def _full(self, host: int) -> Iterator[None]:
