@@ -35,8 +35,8 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "the fence begins with the first loss of the link": Edit(
         "core.hosts.on_link_lost",
-        '"fence_at": now + policy.fence(job.plan)',
-        '"fence_at": host.fence_at or now + policy.fence(job.plan)',
+        "fence_at=now + policy.fence(job.plan)",
+        "fence_at=host.fence_at or now + policy.fence(job.plan)",
         Suite("unit/test_host_events.py"),
     ),
     "tasks of a lost host count as alive": Edit(
@@ -47,8 +47,8 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a spare host is in two places": Edit(
         "core.spares._swap",
-        'job.with_host(lost, stands_for="", retry_at=retry_at',
-        "job.with_host(lost, retry_at=retry_at",
+        'state._replace(stands_for="", retry_at=retry_at',
+        "state._replace(retry_at=retry_at",
         Invariant("I11", 46),
     ),
     "an attempt keeps the number of the one before": Edit(
@@ -164,8 +164,8 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "an answer of the preflight is not noted": Edit(
         "core.preparation._has_answered",
-        "job.hosts[host].awaits - {what}",
-        "job.hosts[host].awaits",
+        "state.awaits - {what}",
+        "state.awaits",
         Invariant("I14", 8),
     ),
     "only the last host's ports are known": Edit(

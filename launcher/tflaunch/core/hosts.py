@@ -35,8 +35,8 @@ def on_link_lost(job: Job, event: LinkLost, now: float) -> Step:
     host = job.hosts[event.host]
     since = host.since if host.phase is HostPhase.DISCONNECTED else now
     # Each loss starts the fence again: the agent may have renewed its lease over the link until then.
-    lost = {"phase": HostPhase.DISCONNECTED, "since": since, "fence_at": now + policy.fence(job.plan)}
-    job = job.with_host(event.host, reason=event.reason, **lost)
+    host = host._replace(phase=HostPhase.DISCONNECTED, since=since, fence_at=now + policy.fence(job.plan))
+    job = job.with_host(host._replace(reason=event.reason))
     return job.with_deadlines(confirm_by=policy.first_confirm_by(job)), []
 
 
@@ -44,9 +44,9 @@ def on_link_restored(job: Job, event: LinkRestored, now: float) -> Step:
     """Return the job after a link was restored, maybe to a leaving agent."""
     host = job.hosts[event.host]
     if not event.is_leaving:
-        job = job.with_host(event.host, phase=HostPhase.CONNECTED, fence_at=None, since=now)
+        job = job.with_host(host._replace(phase=HostPhase.CONNECTED, fence_at=None, since=now))
         return job.with_deadlines(confirm_by=policy.first_confirm_by(job)), []
-    job = job.with_host(event.host, phase=HostPhase.LEAVING, fence_at=now + policy.fence(job.plan))
+    job = job.with_host(host._replace(phase=HostPhase.LEAVING, fence_at=now + policy.fence(job.plan)))
     if job.plan.lease:  # `HostLeaving` follows, and says why, unless it came before the link was lost
         return job, []
     return _blame(job, host, host.reason, now, since=host.since)
@@ -63,7 +63,7 @@ def on_lost(job: Job, event: HostLost, now: float) -> Step:
 
 def on_delayed(job: Job, event: HostDelayed, now: float) -> Step:
     """Return the job after a host was not reached yet."""
-    return job.with_host(event.host, reason=event.reason), []
+    return job.with_host(job.hosts[event.host]._replace(reason=event.reason)), []
 
 
 def on_unreachable(job: Job, event: HostUnreachable, now: float) -> Step:
@@ -73,12 +73,12 @@ def on_unreachable(job: Job, event: HostUnreachable, now: float) -> Step:
 
 def on_joined(job: Job, event: HostJoined, now: float) -> Step:
     """Return the job after the agent on a host is ready."""
-    joined = {"phase": HostPhase.CONNECTED, "joined_at": now, "away_since": None, "addresses": event.addresses}
-    job = job._replace(join_by=policy.join_limit(job.plan, now)).with_host(event.host, **joined)
+    state = job.hosts[event.host]
+    state = state._replace(phase=HostPhase.CONNECTED, joined_at=now, away_since=None, addresses=event.addresses)
+    job = job._replace(join_by=policy.join_limit(job.plan, now)).with_host(state)
     too_few = gpu_shares.why_too_few(event.host, job.plan.on_host(event.host), event.gpus)
     if too_few and job.phase is Phase.JOINING and not job.has_started:
         return fail(job, Culprit(Cause.PORTS, event.host, job.attempt, too_few), now, may_retry=False)
-    state = job.hosts[event.host]
     if state.is_spare:
         return job, [SendFiles(event.host)] if CODE in state.awaits else []
     return welcome(job, event.host) if job.phase is Phase.RUNNING else (job, [])
@@ -105,8 +105,8 @@ def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
     else:
         retry_at = now + elastic.rest_after(job.plan, failures, was_reached)
     away_since = now if state.away_since is None else state.away_since
-    lost = {"phase": HostPhase.DOWN, "reason": reason, "fence_at": None, "away_since": away_since}
-    return job.with_host(host, retry_at=retry_at, failures=failures, **lost)
+    state = state._replace(retry_at=retry_at, failures=failures, away_since=away_since)
+    return job.with_host(state._replace(phase=HostPhase.DOWN, reason=reason, fence_at=None))
 
 
 # ---- losing hosts
@@ -174,27 +174,22 @@ def _refuse_restart(job: Job, host: str) -> Job:
     if culprit is None or not is_cause or job.exit_code is not None or elastic.can_do_without(job, {host}):
         return job
     code = restart_rules.exit_code(culprit, job.has_started)
-    job = job.with_restarts(no_retry_reason=f"the same would happen on {host} again")
-    return job._replace(exit_code=code)
-
-
-def _needed(job: Job, host: str) -> list[TaskPlan]:
-    """Return the host's tasks that train and have not succeeded."""
-    there = job.plan.on_host(host)
-    return [task for task in there if policy.in_gang(task) and not job.tasks[task.task].has_succeeded]
+    restarts = job.restarts._replace(no_retry_reason=f"the same would happen on {host} again")
+    return job._replace(exit_code=code, restarts=restarts)
 
 
 def _takes_all_along(job: Job, host: str) -> bool:
     """Whether the gang cannot continue without this host."""
-    return any(not policy.restarts_alone(job.plan, task) for task in _needed(job, host))
+    training = [task for task in job.plan.on_host(host) if policy.in_gang(task)]
+    unfinished = [task for task in training if not job.tasks[task.task].has_succeeded]
+    return any(not policy.restarts_alone(job.plan, task) for task in unfinished)
 
 
 def on_leaving(job: Job, event: HostLeaving, now: float) -> Step:
     """Let the tasks of a drained host be saved, or blame a host whose agent gives up."""
     host = job.hosts[event.host]
-    fence_at = now + policy.fence(job.plan)
-    leaving = {"phase": HostPhase.LEAVING, "reason": event.reason, "fence_at": fence_at, "is_drained": event.is_drain}
-    job = job.with_host(event.host, **leaving)
+    leaving = host._replace(phase=HostPhase.LEAVING, reason=event.reason, is_drained=event.is_drain)
+    job = job.with_host(leaving._replace(fence_at=now + policy.fence(job.plan)))
     if event.is_drain:
         return _save(_doubt(job, event.host, now), event, now)
     was_away = host.phase in (HostPhase.DISCONNECTED, HostPhase.LEAVING)
@@ -209,7 +204,7 @@ def _doubt(job: Job, host: str, now: float) -> Job:
         task = job.tasks[process.task]
         if task.has_succeeded and not task.is_stopping and now - task.since <= policy.SETTLES_WITHIN:
             resume_at = now if policy.restarts_alone(job.plan, process) else None
-            job = job.with_task(task, exit=task.exit._replace(was_cut_short=True), resume_at=resume_at)
+            job = job.with_task(task._replace(exit=task.exit._replace(was_cut_short=True), resume_at=resume_at))
     if job.phase is not Phase.DRAINING or policy.has_succeeded(job):
         return job
     return job.with_deadlines(finish_by=None)._replace(phase=Phase.RUNNING, exit_code=None)
@@ -267,19 +262,19 @@ def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False, is_
             return fail(job, loss, now, may_retry=True)
     if job.plan.elastic is not None:
         for task in waiting:
-            job = job.with_task(job.tasks[task.task], resume_at=now)
+            job = job.with_task(job.tasks[task.task]._replace(resume_at=now))
         is_stuck = is_silent and any(policy.in_gang(task) for task in waiting)
         if is_stuck or not all(elastic.can_lose(job, task) for task in waiting):
             return fail(job, loss, now, may_retry=True)
         soonest = now + job.plan.restart.backoff[0]
-        return job.with_host(host, retry_at=max(state.retry_at or soonest, soonest)), []
+        return job.with_host(state._replace(retry_at=max(state.retry_at or soonest, soonest))), []
     if waiting and is_out_of_reach and policy.waits_for_lost_hosts(job):
         return _wait_for(job, state, waiting, now)
     for task in waiting:
         job, more = replace_alone(job, task.task, _loss(job, state), now)
         actions += more
     due = [when for task in waiting if (when := job.tasks[task.task].resume_at) is not None]
-    return job.with_host(host, retry_at=min(due, default=None)), actions
+    return job.with_host(job.hosts[host]._replace(retry_at=min(due, default=None))), actions
 
 
 def _wait_for(job: Job, host: HostState, waiting: list[TaskPlan], now: float) -> Step:
@@ -287,9 +282,9 @@ def _wait_for(job: Job, host: HostState, waiting: list[TaskPlan], now: float) ->
     if host not in lost_hosts.overdue(job, now):
         return lost_hosts.try_later(job, host.host, now), []
     for task in waiting:
-        job = job.with_task(job.tasks[task.task], resume_at=None)
+        job = job.with_task(job.tasks[task.task]._replace(resume_at=None))
     if all(elastic.can_lose(job, task) for task in waiting):
-        return job.with_host(host.host, retry_at=None), []
+        return job.with_host(host._replace(retry_at=None)), []
     return fail(job, lost_hosts.culprit_of(job, [host], now), now, may_retry=False)
 
 
@@ -308,7 +303,7 @@ def _move_tasks(job: Job, host: str, waiting: list[TaskPlan], now: float) -> Ste
     job = spares.move_now(job, host, spare, now)
     for task in waiting:
         state = job.tasks[task.task]
-        job = job.with_task(state, resume_at=None if state.resume_at is None else now)
+        job = job.with_task(state._replace(resume_at=None if state.resume_at is None else now))
     return welcome(job, spare)
 
 
@@ -324,11 +319,12 @@ def replace_alone(job: Job, name: str, failure: Failure, now: float) -> Step:
     task = job.tasks[name]
     answer = restart_budget.decide_restart(task.budget, job.plan.restart, failure, now, f"{job.run} {name}")
     resume_at = None if answer.wait is None else now + answer.wait
-    job = job.with_task(task, budget=answer.budget, resume_at=resume_at)
+    job = job.with_task(task._replace(budget=answer.budget, resume_at=resume_at))
     process = job.plan.find(name)
     if answer.wait is not None or elastic.can_lose(job, process):
         return job, []
     culprit = Culprit(Cause.TASK, name, task.attempt, "", now, process.host, task.exit.code, task.exit.signal)
     if task.exit.code is None and task.exit.signal is None:
         culprit = culprit._replace(cause=Cause.HOST, name=process.host, message=job.hosts[process.host].reason)
-    return fail(job.with_restarts(no_retry_reason=answer.no_retry_reason), culprit, now, may_retry=False)
+    job = job._replace(restarts=job.restarts._replace(no_retry_reason=answer.no_retry_reason))
+    return fail(job, culprit, now, may_retry=False)

@@ -279,9 +279,9 @@ class Job(NamedTuple):
         """Return the tasks that count as gone, and may have a living process."""
         return [task for task in self.tasks.values() if task.unended is not None and not task.is_alive]
 
-    def with_host(self, host: str, **changes: Any) -> Job:
-        """Return the job with one host changed."""
-        return self._replace(hosts=self.hosts.replaced({host: self.hosts[host]._replace(**changes)}))
+    def with_host(self, host: HostState) -> Job:
+        """Return the job with one host replaced."""
+        return self._replace(hosts=self.hosts.replaced({host.host: host}))
 
     def with_deadlines(self, **changes: Any) -> Job:
         """Return the job with some of its `Deadlines` changed."""
@@ -291,10 +291,6 @@ class Job(NamedTuple):
         """Return the job with its `Formation` changed."""
         return self._replace(formation=self.formation._replace(**changes))
 
-    def with_restarts(self, **changes: Any) -> Job:
-        """Return the job with its `Restarts` changed."""
-        return self._replace(restarts=self.restarts._replace(**changes))
-
-    def with_task(self, task: TaskState, **changes: Any) -> Job:
-        """Return the job with one task changed."""
-        return self._replace(tasks=self.tasks.replaced({task.task: task._replace(**changes)}))
+    def with_task(self, task: TaskState) -> Job:
+        """Return the job with one task replaced."""
+        return self._replace(tasks=self.tasks.replaced({task.task: task}))

@@ -22,7 +22,7 @@ def try_later(job: Job, name: str, now: float) -> Job:
     host = job.hosts[name]
     away = 0.0 if host.away_since is None else now - host.away_since
     pause = min(away / _PAUSES, _LONGEST_PAUSE, job.plan.timeouts.lost_host - away)
-    return job.with_host(name, retry_at=now + max(pause, _SHORTEST_PAUSE))
+    return job.with_host(host._replace(retry_at=now + max(pause, _SHORTEST_PAUSE)))
 
 
 def limit_of(job: Job, host: HostState) -> float | None:

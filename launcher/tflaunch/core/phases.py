@@ -362,9 +362,10 @@ def _judge(job: Job, now: float) -> Job:
     culprit = job.culprit
     assert culprit is not None
     if culprit.cause in (Cause.GROWTH, Cause.REQUEST) and not job.unended():
-        return job.with_restarts(requested=job.restarts.requested + 1).with_deadlines(resume_at=now)
+        restarts = job.restarts._replace(requested=job.restarts.requested + 1)
+        return job._replace(restarts=restarts).with_deadlines(resume_at=now)
     answer = restart_rules.decide(job, culprit, now)
-    job = job.with_restarts(budget=answer.budget, no_retry_reason=answer.no_retry_reason)
+    job = job._replace(restarts=job.restarts._replace(budget=answer.budget, no_retry_reason=answer.no_retry_reason))
     if answer.wait is None:
         return job._replace(exit_code=restart_rules.exit_code(culprit, job.has_started))
     is_moving = culprit.cause in (Cause.HOST, Cause.DRAIN) and spares.ready(job)

@@ -38,7 +38,8 @@ _REMEDY = (
 
 def on_files(job: Job, event: FilesSynced, now: float) -> Step:
     """Return the job after the user's code was copied to a host."""
-    return _has_answered(job, event.host, CODE).with_host(event.host, code=event.directory), []
+    job = _has_answered(job, event.host, CODE)
+    return job.with_host(job.hosts[event.host]._replace(code=event.directory)), []
 
 
 def on_files_refused(job: Job, event: FilesRefused, now: float) -> Step:
@@ -92,7 +93,8 @@ def _rule_out_unknown(job: Job, event: NamesResolved) -> tuple[Job, dict[str, st
 
 def on_ports_held(job: Job, event: PortsHeld, now: float) -> Step:
     """Return the job after a host holds ports for its tasks."""
-    job = job.with_host(event.host, addresses=event.addresses) if event.addresses else job
+    if event.addresses:
+        job = job.with_host(job.hosts[event.host]._replace(addresses=event.addresses))
     own = _own_ports_in(job, event.ports)
     if any(job.tasks[task].is_alive for task in own):
         return job, []  # a second answer: it has already started on the first port
@@ -107,14 +109,15 @@ def on_ports_refused(job: Job, event: PortsRefused, now: float) -> Step:
     """Return the job after a host could not hold ports."""
     if own := _own_ports_in(job, event.refused):  # they were requested apart, and no task waits for them
         for task in (job.tasks[name] for name in own):
-            job = job if task.is_alive else job.with_task(task, phase=TaskPhase.GONE, resume_at=None)
+            job = job if task.is_alive else job.with_task(task._replace(phase=TaskPhase.GONE, resume_at=None))
         return job, []
     lines = [f"{task}: {reason}" for task, reason in event.refused.items()]
     return _refuse(job, Cause.PORTS, event.host, "\n".join([*lines, _OTHER_PORT]), now)
 
 
 def _has_answered(job: Job, host: str, what: str) -> Job:
-    return job.with_host(host, awaits=job.hosts[host].awaits - {what})
+    state = job.hosts[host]
+    return job.with_host(state._replace(awaits=state.awaits - {what}))
 
 
 def _own_ports_in(job: Job, answered: Container[str]) -> list[str]:

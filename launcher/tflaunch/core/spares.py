@@ -46,8 +46,8 @@ def move_now(job: Job, host: str, spare: str, now: float) -> Job:
 def _swap(job: Job, lost: str, spare: str, now: float) -> Job:
     state = job.hosts[lost]
     retry_at = None if state.flaw else now + rest_after(state.failures)
-    job = job.with_host(spare, stands_for=state.stands_for, retry_at=None)
-    return job.with_host(lost, stands_for="", retry_at=retry_at, is_warm=False)
+    job = job.with_host(job.hosts[spare]._replace(stands_for=state.stands_for, retry_at=None))
+    return job.with_host(state._replace(stands_for="", retry_at=retry_at, is_warm=False))
 
 
 def are_checked(job: Job) -> bool:
@@ -61,7 +61,8 @@ def are_checked(job: Job) -> bool:
 
 def rule_out(job: Job, host: str, flaw: str) -> Job:
     """Note why a host cannot become a spare one, or be one any longer."""
-    return job.with_host(host, flaw=job.hosts[host].flaw or flaw, retry_at=None)
+    state = job.hosts[host]
+    return job.with_host(state._replace(flaw=state.flaw or flaw, retry_at=None))
 
 
 def rest_after(failures: int) -> float:
@@ -77,7 +78,7 @@ def warm_up(job: Job) -> tuple[Job, list[Action]]:
     actions: list[Action] = []
     for host in ready(job):
         if task is not None and not job.hosts[host].is_warm:
-            job = job.with_host(host, is_warm=True)
+            job = job.with_host(job.hosts[host]._replace(is_warm=True))
             actions.append(ImportModules(host, task))
     return job, actions
 

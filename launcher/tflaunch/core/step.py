@@ -109,14 +109,14 @@ def _state_of(job: Job, event: Event) -> Enum:
 
 
 def _on_started(job: Job, event: TaskStarted, now: float) -> Step:
-    started = {"pid": event.pid, "preload": event.preload, "tensorflow": event.tensorflow}
+    task = job.tasks[event.task]._replace(pid=event.pid, preload=event.preload, tensorflow=event.tensorflow)
     if event.attempt == job.attempt and not job.formation.is_complete:
         job = job.with_formation(started_at=now)
-    return job.with_task(job.tasks[event.task], phase=TaskPhase.RUNNING, since=now, **started), []
+    return job.with_task(task._replace(phase=TaskPhase.RUNNING, since=now)), []
 
 
 def _on_port_opened(job: Job, event: PortOpened, now: float) -> Step:
-    job = job.with_task(job.tasks[event.task], is_port_open=True)
+    job = job.with_task(job.tasks[event.task]._replace(is_port_open=True))
     is_complete = job.formation.is_complete or policy.is_open(job)  # stays set while one worker restarts
     cluster_formed = job.formation.cluster_formed or is_complete
     return job.with_formation(is_complete=is_complete, cluster_formed=cluster_formed), []
@@ -125,7 +125,7 @@ def _on_port_opened(job: Job, event: PortOpened, now: float) -> Step:
 def _on_gone(job: Job, event: TaskGone, now: float) -> Step:
     task, process = job.tasks[event.task], job.plan.find(event.task)
     reached = task.reached.furthest(Reached(checkpoint=event.checkpoint))
-    job = job.with_task(task, phase=TaskPhase.GONE, since=now, reached=reached, unended=None)
+    job = job.with_task(task._replace(phase=TaskPhase.GONE, since=now, reached=reached, unended=None))
     if process.own_port is None:
         return job, []
     job = job._replace(ports={name: port for name, port in job.ports.items() if name != event.task})
@@ -133,28 +133,26 @@ def _on_gone(job: Job, event: TaskGone, now: float) -> Step:
 
 
 def _on_lingering(job: Job, event: TaskLingers, now: float) -> Step:
-    return job.with_task(job.tasks[event.task], unended=Unended(event.pid, event.reason)), []
+    return job.with_task(job.tasks[event.task]._replace(unended=Unended(event.pid, event.reason))), []
 
 
 def _on_output(job: Job, event: OutputStalled | OutputResumed, now: float) -> Step:
-    return job.with_task(job.tasks[event.task], is_stalled=isinstance(event, OutputStalled)), []
+    return job.with_task(job.tasks[event.task]._replace(is_stalled=isinstance(event, OutputStalled))), []
 
 
 def _on_breakpoint(job: Job, event: BreakpointReached | BreakpointLeft, now: float) -> Step:
     task = job.tasks[event.task]
     if isinstance(event, BreakpointReached):
-        return job.with_task(task, breakpoint=Breakpoint(event.file, event.line, event.function)), []
-    job = job.with_task(task, breakpoint=None)
-    return (
-        _stop_for_user(job, f"the debugger of {task.task}", job.plan.timeouts.grace, now)
-        if event.is_quit
-        else (job, [])
-    )
+        return job.with_task(task._replace(breakpoint=Breakpoint(event.file, event.line, event.function))), []
+    job = job.with_task(task._replace(breakpoint=None))
+    if not event.is_quit:
+        return job, []
+    return _stop_for_user(job, f"the debugger of {task.task}", job.plan.timeouts.grace, now)
 
 
 def _on_not_started(job: Job, event: TaskNotStarted, now: float) -> Step:
     task = job.tasks[event.task]
-    job = job.with_task(task, phase=TaskPhase.EXITED, exit=Exit(event.code), since=now)
+    job = job.with_task(task._replace(phase=TaskPhase.EXITED, exit=Exit(event.code), since=now))
     if job.phase is not Phase.RUNNING or elastic.can_lose(job, job.plan.find(task.task)):
         return job, []
     culprit = Culprit(Cause.NOT_STARTED, task.task, event.attempt, event.reason, host=event.host, code=event.code)
@@ -172,8 +170,9 @@ def _on_exited(job: Job, event: TaskExited, now: float) -> Step:
         was_cut_short=policy.is_cut_short(job, event),
         outlived_grace=policy.outlived_grace(task, event),
     )
-    known = {"reached": Reached(event.step, event.epoch), "metrics": tuple(event.metrics.items())}
-    job = job.with_task(task, phase=TaskPhase.EXITED, exit=ended, since=now, **known)
+    reached, metrics = Reached(event.step, event.epoch), tuple(event.metrics.items())
+    task = task._replace(phase=TaskPhase.EXITED, exit=ended, since=now, reached=reached, metrics=metrics)
+    job = job.with_task(task)
     if ended.code == 0 and not ended.was_cut_short and not event.suspended:
         if lived >= policy.SETTLES_WITHIN:
             job = job.with_deadlines(settles_at=max(job.deadlines.settles_at, now + policy.SETTLES_WITHIN))
@@ -188,7 +187,7 @@ def _on_exited(job: Job, event: TaskExited, now: float) -> Step:
     # It was told to end by its host, which is leaving, and not by us: it is not the culprit.
     if ended.was_cut_short:
         resume_at = now if policy.restarts_alone(job.plan, process) else None
-        return job.with_task(job.tasks[task.task], resume_at=resume_at), []
+        return job.with_task(task._replace(resume_at=resume_at)), []
     would_fail_again = policy.in_gang(process) and restart_rules.why_hopeless(job, task.task) != ""
     is_hopeless = event.went_to_background or would_fail_again
     if policy.restarts_alone(job.plan, process) and not is_hopeless:
@@ -282,7 +281,7 @@ def _on_restart_requested(job: Job, event: RestartRequested, now: float) -> Step
         message = f"a restart of {event.task or 'all tasks'} was asked for"
         culprit = Culprit(Cause.REQUEST, event.task or "tflaunch", job.attempt, message)
         return fail(job, culprit, now, may_retry=True)
-    job = job.with_task(job.tasks[event.task], resume_at=now)
+    job = job.with_task(job.tasks[event.task]._replace(resume_at=now))
     return stop(job, [process], job.plan.timeouts.grace, now)
 
 

@@ -332,7 +332,7 @@ def test_what_is_told_of_pods() -> None:
     assert told("night-ly-worker-1", "no image") == ["waiting for night-ly-worker-1: no image"]
     assert history.job.hosts["night-ly-worker-1"].reason == "no image"
     assert summary.where_results_are(history.job) == []
-    job = history.job.with_host("night-ly-chief-0", code="/root/code")
+    job = history.job.with_host(history.job.hosts["night-ly-chief-0"]._replace(code="/root/code"))
     assert "deleted with the pods; `collect`" in "\n".join(summary.where_results_are(job))
     collecting = _plan(collect=["out/**"])
     assert summary.where_results_are(job._replace(plan=collecting, original=collecting)) == []
