@@ -54,8 +54,8 @@ def test_a_line_that_was_cut_off_is_ignored() -> None:
     ("damage", "reason"),
     [
         (lambda line: line[:-5], "column"),
-        (lambda line: line.replace(b'"time":', b'"tame":'), "has no time"),
-        (lambda line: line.replace(b'"kind":"host_joined"', b'"kind":["x"]'), "has no kind"),
+        (lambda line: line.replace(b'"time":', b'"tame":'), "'time' must be a number"),
+        (lambda line: line.replace(b'"kind":"host_joined"', b'"kind":["x"]'), "'kind' must be text"),
         (lambda line: line.replace(b'"localhost"', b'"far"'), "is about host 'far', which the plan does not"),
         (lambda line: line.replace(b'"localhost"', b"1e999"), "number"),
     ],

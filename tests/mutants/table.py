@@ -298,7 +298,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/queue/test_queue_order.py"),
     ),
     "a record may be missing": Edit(
-        "core.record_check._check", 'record["seq"] == number', 'record["seq"] >= number', Suite("unit/test_journal.py")
+        "core.record_check._check", "integer(number, number)", "integer(0, number)", Suite("unit/test_journal.py")
     ),
     "the memory of an earlier attempt counts": Edit(
         "core.annotations.Annotations.growth_of",

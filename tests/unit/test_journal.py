@@ -99,7 +99,7 @@ def test_the_journal_of_another_version_is_refused_with_a_sentence(place: Place)
     happened = {"seq": 1, "time": 0.0, "kind": "interrupted", "now": 0.0, "signal": 2}
     assert record_check.check_record(happened, 1) == happened
     for number in (0, 2):
-        with pytest.raises(DamagedRecordError, match=f"its seq is not {number}"):
+        with pytest.raises(DamagedRecordError, match=f"'seq' must be an integer from {number}"):
             record_check.check_record(happened, number)
     record = {"seq": 0, "time": 0.0, "kind": "plan", "now": 0.0, "run": "mnist", "logs": "logs", "plan": {}}
     path = place.directory.path / run_dir.JOURNAL_NAME

@@ -108,7 +108,7 @@ def read_end(record: Mapping[str, Any]) -> RunEnd | None:
     """Return the end that a record of a journal tells; None if it is another record."""
     if record["kind"] != "ended":
         return None
-    return RunEnd(int(record["exit_code"]), str(record.get("state") or "failed"), record.get("losses", []))
+    return RunEnd(int(record["exit_code"]), str(record.get("state") or "failed"), record.get("losses") or [])
 
 
 def end_of(path: Path) -> RunEnd | None:

@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from tflaunch.core import event_records
 from tflaunch.core.annotations import Annotation
 from tflaunch.core.events import Event, read_metrics
 from tflaunch.core.job_state import Job
+from tflaunch_worker import schema
+from tflaunch_worker.agent import orders
 from tflaunch_worker.printable import printable
 
+if TYPE_CHECKING:
+    from tflaunch_worker.schema import Schema
+
 _LATEST = 2.0**40  # seconds: beyond any clock, yet safe for arithmetic with times
-_NUMBER_FIELDS = {"ended": ("exit_code",), "supervisor": ("number",)}
-_MAX_CODE, _MAX_SIGNAL = 255, 64
+_MAX_CODE = 255
 _ENDINGS = ("succeeded", "failed", "stopped", "interrupted")  # see `explain.status.state_of_run`
+
+
+def _ending(name: str, value: Any) -> Any:
+    if value not in (None, *_ENDINGS):
+        raise schema.refuse(name, " or ".join(_ENDINGS), value)
+    return value
+
+
+_time, _code, _text = schema.number(-_LATEST, _LATEST), schema.integer(0, _MAX_CODE), schema.text()
+_object = schema.mapping_of(_text, lambda _, value: value)
+_EVERY: Schema = {"kind": _text, "time": _time, "now": schema.optional(_time)}
+_OF_KIND: Mapping[str, Schema] = {
+    "plan": {
+        "now": _time, "run": _text, "logs": orders.word, "plan": _object,
+        "protocol": schema.optional(_code), "version": schema.optional(_text),
+    },
+    "supervisor": {"number": _code},
+    "notified": {"name": _text},
+    "ended": {
+        "exit_code": _code, "state": _ending, "losses": schema.optional(schema.list_of(_text)),
+        "step": schema.optional(schema.integer()), "metrics": read_metrics,
+    },
+}  # fmt: skip
+"""The fields of all records, and those of records of a kind that have no class."""
 
 JOURNAL_FORMAT = 2
 """Version of the records, named in the first one. Journals without a format are those of tflaunch 0.1."""
@@ -54,8 +83,7 @@ def check_record(record: Any, number: int) -> dict[str, Any]:
         raise
     except DAMAGES as error:
         raise DamagedRecordError(number, reason_of(error)) from None
-    checked: dict[str, Any] = record
-    return checked
+    return dict(record)
 
 
 def reason_of(error: Exception) -> str:
@@ -66,34 +94,16 @@ def reason_of(error: Exception) -> str:
 
 
 def _check(record: Any, number: int) -> None:
-    _require(isinstance(record, dict), "is not an object")
-    kind = record.get("kind")
-    _require(isinstance(kind, str), "has no kind")
-    _require(type(record.get("seq")) is int and record["seq"] == number, f"its seq is not {number}")
-    _require(_is_time(record.get("time")), "has no time")
-    if "now" in record or kind == "plan":
-        _require(_is_time(record.get("now")), "has a wrong time")
-    if kind == "plan":
-        form = record.get("format", 1)
-        _require(type(form) is int and 0 < form <= _MAX_CODE, "has a wrong format")
-        if form != JOURNAL_FORMAT:
-            raise OtherFormatError(form)
-        _require(all(isinstance(record.get(name), str) for name in ("run", "logs")), "names no run or no logs")
-        protocol = record.get("protocol", 1)
-        _require(type(protocol) is int and 0 < protocol <= _MAX_CODE, "has a wrong protocol")
-        _require(isinstance(record.get("version", ""), str), "has a wrong version")
-        _require("\0" not in record["logs"] and isinstance(record.get("plan"), dict), "holds no plan")
-    for name in _NUMBER_FIELDS.get(kind, ()):
-        _require(type(record.get(name)) is int and 0 <= record[name] <= _MAX_CODE, f"has a wrong {name}")
-    _require(kind != "notified" or isinstance(record.get("name"), str), "names no occurrence")
-    losses = record.get("losses", [])
-    _require(isinstance(losses, list) and all(isinstance(text, str) for text in losses), "has wrong losses")
-    if kind == "ended":
-        _require(record.get("state") in (None, *_ENDINGS), "has a wrong state")
-        step = record.get("step")
-        _require(step is None or (type(step) is int and step >= 0), "has a wrong step")
-        read_metrics("metrics", record.get("metrics"))
-    _require("now" in record or event_records.from_record(record) is None, "has no time of the supervisor's")
+    if not isinstance(record, dict):
+        raise ValueError("is not an object")  # noqa: TRY004 - what was stored is a value
+    schema.check_fields(record, {**_EVERY, "seq": schema.integer(number, number)})
+    kind = record["kind"]
+    form = schema.integer(1, _MAX_CODE)("format", record.get("format", 1))
+    if kind == "plan" and form != JOURNAL_FORMAT:
+        raise OtherFormatError(form)
+    schema.check_fields(record, _OF_KIND.get(kind, {}))
+    if record.get("now") is None and event_records.from_record(record) is not None:
+        raise ValueError("has no time of the supervisor's")
 
 
 def check_known(job: Job, event: Event | Annotation) -> None:
@@ -103,18 +113,7 @@ def check_known(job: Job, event: Event | Annotation) -> None:
         ValueError: the host or the task is unknown.
     """
     host, task = getattr(event, "host", None), getattr(event, "task", "")
-    _require(host is None or host in job.hosts, f"is about host {host!r}, which the plan does not have")
-    _require(not task or task in job.tasks, f"is about task {task!r}, which the plan does not have")
-
-
-def _is_time(value: Any) -> bool:
-    return _is_number(value) and abs(value) <= _LATEST
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _require(is_so: bool, message: str) -> None:
-    if not is_so:
-        raise ValueError(message)
+    if host is not None and host not in job.hosts:
+        raise ValueError(f"is about host {host!r}, which the plan does not have")
+    if task and task not in job.tasks:
+        raise ValueError(f"is about task {task!r}, which the plan does not have")

@@ -176,13 +176,13 @@ def _require_same_protocol(path: Path, first: Mapping[str, Any], plan: Plan) -> 
     """
     from tflaunch_worker import wire
 
-    protocol = first.get("protocol", _UNRECORDED_PROTOCOL)
+    protocol = first.get("protocol") or _UNRECORDED_PROTOCOL
     if protocol == wire.PROTOCOL:
         return
     from tflaunch_worker.printable import printable
     from tflaunch_worker.readable import duration_words
 
-    version = printable(first.get("version", ""), 40) or "0.2.0 or earlier"
+    version = printable(first.get("version") or "", 40) or "0.2.0 or earlier"
     raise TflaunchError(
         f"run {path.name} was started by tflaunch {version}, whose agents speak protocol {protocol}, not "
         f"{wire.PROTOCOL}: only that version can resume or stop it; without a supervisor its tasks end "
