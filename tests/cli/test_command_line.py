@@ -55,8 +55,7 @@ class TestRun:
         shown = launch.run_directory().name if attached else "worker:0 | out"
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{shown}\n", "")
         launch.succeed("wait")
-        failed = launch.run("run", "-q", *OPEN, "-n", 1, "sh", "-c", "exit 5")
-        assert failed.returncode == 5
+        failed = launch.run("run", "-q", *OPEN, "-n", 1, "sh", "-c", "exit 5", code=5)
         assert failed.stderr.startswith("tflaunch: worker:0 exited with code 5\n")
 
     def test_options_need_not_be_text(self, launch: Launch, tmp_path: Path):

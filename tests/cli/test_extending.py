@@ -186,8 +186,7 @@ def test_a_link_that_is_cut_is_made_anew(launch: Launch, boxes: Path) -> None:
 def test_what_is_wrong_is_said(launch: Launch, boxes: Path, where: str, words: str) -> None:
     path = spec(launch, "true", hosts={"discover": where})
     for verb in ("up", "plan"):
-        ended = launch.run(verb, path)
-        assert ended.returncode == 2
+        ended = launch.run(verb, path, code=2)
         assert words in ended.stderr, ended.stderr
         assert "Traceback" not in ended.stderr
 
@@ -204,6 +203,5 @@ def test_a_package_whose_engine_cannot_be_used_is_named(launch: Launch, group: s
     """With what to mend: an import, or the entry point that was read before."""
     del launch.env[RAISE_FAULTS]
     install_feature(launch, "boxes", DECLARED, group, boxes_engine="import nosuchmodule\n")
-    ended = launch.run("check", spec(launch, "true"))
-    assert ended.returncode == 2
+    ended = launch.run("check", spec(launch, "true"), code=2)
     assert words in ended.stdout + ended.stderr

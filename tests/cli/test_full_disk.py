@@ -76,8 +76,7 @@ def test_a_journal_that_cannot_be_written_any_more(launch: Launch) -> None:
     (launch.directory / "go").touch()
     _, err = wait_for_end(follower, 7)
     assert f"{run} has ended with exit code 7" in err
-    later = launch.run("wait")
-    assert later.returncode == 125
+    later = launch.run("wait", code=125)
     assert f"{run} has ended, but the last records of its journal are lost" in later.stderr
     assert not launch.survivors()
 

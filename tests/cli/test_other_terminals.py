@@ -56,8 +56,7 @@ def test_up_d_returns_when_the_tasks_run(launch: Launch) -> None:
 
 def test_up_d_returns_the_failure(launch: Launch) -> None:
     started = launch.run("up", "-d", launch.spec(cluster={"worker": 1}, command=["nosuch-program"]))
-    waited = launch.run("wait")
-    assert waited.returncode == 127
+    waited = launch.run("wait", code=127)
     assert started.returncode in (0, 127)
     assert "worker:0" in waited.stderr
 
@@ -116,8 +115,7 @@ def test_ps_asks_the_agents_when_the_supervisor_is_dead(launch: Launch) -> None:
     assert [(task["state"], task["pid"]) for task in current["tasks"]] == [("running", first), ("stopped", None)]
     assert 0 < current["hosts"][0]["lease_left"] <= PATIENCE
     assert "lost" in launch.run("ls").stdout
-    waited = launch.run("wait")
-    assert waited.returncode == 125
+    waited = launch.run("wait", code=125)
     assert re.search(f"its tasks live on for .*: tflaunch up --resume {run}", waited.stderr)
     psutil.Process(first).kill()
     wait_gone(first)
@@ -147,8 +145,7 @@ def test_down_all_ends_every_run(launch: Launch) -> None:
     launch.kill_supervisor()
     detached(launch, UNTIL_GO)
     detached(launch, "trap '' TERM; echo up; while :; do sleep 0.05; done", timeouts={"grace": 2 * PATIENCE})
-    refused = launch.run("down")
-    assert refused.returncode == 2
+    refused = launch.run("down", code=2)
     assert "several runs are live" in refused.stderr
     launch.succeed("down", "--all", "-t", 0)
     assert not launch.survivors()
@@ -204,8 +201,7 @@ def test_ps_names_a_server_that_has_ended_while_the_chief_trains(launch: Launch)
 
 def test_names_that_other_tools_have_lead_to_the_command(launch: Launch) -> None:
     """And a home without runs says so instead of showing an empty table."""
-    refused = launch.run("status")
-    assert refused.returncode == 2
+    refused = launch.run("status", code=2)
     assert refused.stderr == "Error: No such command 'status'; did you mean `tflaunch ps`?\n"
     assert launch.run("help").stdout == launch.run("--help").stdout
     assert launch.run("help", "down").stdout == launch.run("down", "--help").stdout
@@ -230,8 +226,7 @@ def test_mistakes_are_told_in_a_sentence(launch: Launch) -> None:
         assert "Traceback" not in refused.stderr
     (launch.directory / "go").touch()
     launch.run("wait")
-    late = launch.run("restart")
-    assert late.returncode == 2
+    late = launch.run("restart", code=2)
     assert "has ended with exit code 0; `tflaunch rerun " in late.stderr
 
 
@@ -269,8 +264,7 @@ def test_attach_offers_to_take_over(launch: Launch) -> None:
     """Without a terminal to prompt on it says how; with --resume it does so."""
     run = detached(launch, UNTIL_GO)
     launch.kill_supervisor()
-    refused = launch.run("attach")
-    assert refused.returncode == 125
+    refused = launch.run("attach", code=125)
     assert f"tflaunch up --resume {run}" in refused.stderr
     (launch.directory / "go").touch()
     launch.succeed("attach", "--resume")

@@ -35,8 +35,7 @@ def printed(pattern: str, text: str) -> str:
 
 def test_a_program_in_place_of_a_spec_is_run_by_the_command_that_is_proposed(launch: Launch) -> None:
     (launch.directory / "my train.py").write_text("print('trained')")
-    refused = launch.run("up", "my train.py")
-    assert refused.returncode == 2
+    refused = launch.run("up", "my train.py", code=2)
     ran = launch.paste(printed(r"try: (tflaunch run .*)", refused.stderr))
     assert (ran.returncode, ran.stdout.count("trained")) == (0, 2), ran.stderr
 
@@ -46,8 +45,7 @@ def test_a_deadline_is_raised_as_is_proposed(launch: Launch) -> None:
     """The option can be added to the command that was given."""
     script = "until [ -e go ]; do sleep 0.05; done"
     spec = launch.shell(script, strategy="none", timeouts={"deadline": 1, "grace": 0})
-    stopped = launch.up(spec)
-    assert stopped.returncode == 124
+    stopped = launch.up(spec, code=124)
     option = printed(r"e\.g\. (--set \S+)", stopped.stderr)
     (launch.directory / "go").touch()
     assert launch.paste(f"tflaunch up {spec} {option}").returncode == 0

@@ -111,8 +111,7 @@ def test_a_journal_that_names_no_protocol_is_of_an_earlier_release(launch: Launc
     first, _, rest = path.read_text().partition("\n")
     earlier = {name: value for name, value in json.loads(first).items() if name not in ("protocol", "version")}
     path.write_text(f"{json.dumps(earlier)}\n{rest}")
-    refused = launch.run("down", run)
-    assert refused.returncode == 2
+    refused = launch.run("down", run, code=2)
     assert "was started by tflaunch 0.2.0 or earlier, whose agents speak protocol 5, not " in refused.stderr
     assert other.run("down", run).returncode == 0
 
@@ -124,8 +123,7 @@ GONE = {"kind": "task_caught_up", "host": "localhost", "task": "worker:1", "atte
 @pytest.mark.thorough
 def test_an_event_that_is_gone_changes_nothing_but_the_events(launch: Launch) -> None:
     """`ps`, `logs` and `rerun` pass over it, and `events` prints it as it is."""
-    ended = launch.up(launch.shell("echo trained; exit 3", strategy="none"))
-    assert ended.returncode == 3, ended.stderr
+    launch.up(launch.shell("echo trained; exit 3", strategy="none"), code=3)
     directory = launch.run_directory()
     status, logs, job = launch.status(), launch.run("logs").stdout, journal.read_job(directory)[1]
     records = launch.journal()
@@ -200,8 +198,7 @@ def test_only_a_run_without_a_supervisor_can_be_taken_over(launch: Launch) -> No
     running.communicate(timeout=PATIENCE)
     ended = launch.run("up", "--resume", run)
     assert (ended.returncode, ended.stderr) == (2, f"tflaunch: run {run} has ended with exit code 130\n")
-    unknown = launch.run("up", "--resume", "nothing")
-    assert unknown.returncode == 2
+    unknown = launch.run("up", "--resume", "nothing", code=2)
     assert unknown.stderr == f"tflaunch: there is no run 'nothing'; the runs are {run}\n"
     assert launch.run("up", "--resume", run, "job.json").returncode == 2
     assert launch.run("up").returncode == 2
@@ -210,8 +207,7 @@ def test_only_a_run_without_a_supervisor_can_be_taken_over(launch: Launch) -> No
 def test_without_a_lease_there_is_nothing_to_take_over(launch: Launch) -> None:
     """The agent killed the tasks the moment its supervisor died, and the message says so."""
     run = begin(launch, launch.shell("echo up; sleep 9999"), "up")
-    ended = launch.run("up", "--resume", run)
-    assert ended.returncode == 125
+    ended = launch.run("up", "--resume", run, code=125)
     assert "timeouts.lease is 0" in ended.stderr
     wait_until(lambda: not launch.survivors())  # its guard may not have exited yet
 

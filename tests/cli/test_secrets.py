@@ -87,8 +87,7 @@ def test_what_is_not_there_is_said_before_anything_starts(secret: Launch) -> Non
         ],
     )
     assert not (secret.home / "runs").exists()
-    examined = secret.run("doctor", spec)
-    assert examined.returncode == 3
+    examined = secret.run("doctor", spec, code=3)
     assert "\nsecrets      error\n  secrets.API_KEY: variable 'LAUNCHER_KEY' is not set; export it" in examined.stdout
 
 
@@ -108,8 +107,7 @@ def test_a_resumed_run_reads_them_again(secret: Launch) -> None:
     resumed.communicate(timeout=PATIENCE)
     (secret.directory / "go1").touch()
     del secret.env["LAUNCHER_KEY"]
-    ended = secret.run("up", "--resume", run)
-    assert ended.returncode == 126, ended.stderr
+    ended = secret.run("up", "--resume", run, code=126)
     assert ended.stderr.startswith(
         "tflaunch: warning: secrets.API_KEY: variable 'LAUNCHER_KEY' is not set; export it where tflaunch is started;"
         " tasks go on, and fail if they are restarted\n"

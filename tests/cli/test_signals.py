@@ -122,8 +122,7 @@ def test_tasks_get_the_stop_signal(launch: Launch, end: str, preload: list[str])
         read_until(running, "worker:0 | up")
     if end != "down":
         running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == (143 if end == "down" else 130)
+    _, err = wait_for_end(running, 143 if end == "down" else 130)
     assert "sent INT, waiting up to" in err
     assert launch.log("worker:0").count("up\nsaved\n") == (2 if end in ("restart", "drain") else 1)
     assert launch.log("beside").count("ended") == launch.log("beside").count("up") > 0

@@ -30,8 +30,7 @@ SLEEP = "echo up; exec sleep 9999"
 
 def test_the_smallest_local_spec_runs(launch: Launch) -> None:
     """Both tasks print their TF_CONFIG, prefixed, on stdout; logs and journal are complete, and private."""
-    ended = launch.up(launch.spec(cluster={"worker": 2}, command=PRINT_CONFIG))
-    assert ended.returncode == 0
+    ended = launch.succeed("up", launch.spec(cluster={"worker": 2}, command=PRINT_CONFIG))
     lines = dict(line.split(" | ", 1) for line in ended.stdout.splitlines())
     assert set(lines) == {"worker:0", "worker:1"}
     config = json.loads(lines["worker:1"])
@@ -52,8 +51,7 @@ def test_the_smallest_local_spec_runs(launch: Launch) -> None:
 def test_a_program_in_the_background_is_no_success(launch: Launch) -> None:
     """It says what still ran and what helps, is not retried, and is no success for any command."""
     command = ["sh", "-c", "nohup sleep 9999 > /dev/null 2>&1 &"]
-    ended = launch.up(launch.spec(cluster={"worker": 2}, strategy="none", command=command))
-    assert ended.returncode == 1
+    ended = launch.up(launch.spec(cluster={"worker": 2}, strategy="none", command=command), code=1)
     about = r"worker:\d ended with 0 while its process \d+ \(sleep 9999\) still ran in the background"
     assert re.search(about, ended.stderr)
     assert "hint: let the command stay in the foreground" in ended.stderr
@@ -75,8 +73,7 @@ def test_a_spec_is_read_from_a_pipe_and_a_long_line_is_shown_whole(launch: Launc
 def test_the_culprits_end_is_the_exit_code(launch: Launch, script: str, code: int) -> None:
     """The other tasks are stopped, and the culprit is named with its last output."""
     script = f"if [ $TFLAUNCH_TASK = worker:1 ]; then echo last words; {script}; fi; {SLEEP}"
-    ended = launch.up(launch.shell(script, workers=3, restart={"max": 0}))
-    assert ended.returncode == code
+    ended = launch.up(launch.shell(script, workers=3, restart={"max": 0}), code=code)
     assert "tflaunch: worker:1 " in ended.stderr
     assert "    last words" in ended.stderr
 
@@ -220,8 +217,7 @@ def test_every_line_arrives_once_and_in_order(launch: Launch) -> None:
     """4 tasks, 50,000 lines of 100 characters each: in the logs and, never torn, on stdout."""
     program = "import os\nname=os.environ['TFLAUNCH_TASK']\nfor n in range(50000): print(f'{name} {n} '.ljust(99, 'x'))"
     spec = launch.spec(cluster={"worker": 4}, env={"PYTHONUNBUFFERED": ""}, command=["python3", "-c", program])
-    ended = launch.up(spec)
-    assert ended.returncode == 0
+    ended = launch.succeed("up", spec)
     wanted = {f"worker:{w}": [f"worker:{w} {n} ".ljust(99, "x") for n in range(50000)] for w in range(4)}
     shown: dict[str, list[str]] = {task: [] for task in wanted}
     for line in ended.stdout.splitlines():
@@ -317,8 +313,9 @@ def test_a_second_ctrl_c_kills_whenever_it_comes(launch: Launch) -> None:
 
 def test_options_of_up(launch: Launch) -> None:
     spec = launch.shell("exit 3")
-    ended = launch.up(spec, "--name", "mine", "--set", "cluster.worker=1", "--log-dir", "out", "--", "echo", "--hello")
-    assert ended.returncode == 0
+    launch.succeed(
+        "up", spec, "--name", "mine", "--set", "cluster.worker=1", "--log-dir", "out", "--", "echo", "--hello"
+    )
     assert launch.run_directory().name.startswith("mine-")
     assert (launch.directory / "out" / "worker-0.log").read_text() == "--hello\n"
 
@@ -349,8 +346,7 @@ def test_a_task_finds_what_was_chosen_for_it(launch: Launch) -> None:
 )
 def test_a_limit_ends_the_job_with_124(launch: Launch, limit: str, words: str) -> None:
     """It is named; a program that starts no TensorFlow server would keep the others waiting indefinitely."""
-    ended = launch.up(launch.shell(SLEEP, timeouts={limit: "0.3s"}))
-    assert ended.returncode == 124
+    ended = launch.up(launch.shell(SLEEP, timeouts={limit: "0.3s"}), code=124)
     assert words in ended.stderr
 
 
@@ -388,8 +384,7 @@ def test_a_hanging_program_shows_its_stacks_and_starts_again(launch: Launch) -> 
         limits = {"timeouts": {"stall": stall}, "restart": {"max": 1, "backoff": [0, 0]}}
         sidecars = {"board": {"command": ["sleep", "9999"]}}
         about: dict[str, Any] = {"strategy": "none", "sidecars": sidecars, **limits}
-        ended = launch.up(launch.spec(cluster={"worker": 2}, command=command, **about))
-        assert ended.returncode == 124, ended.stderr
+        ended = launch.up(launch.spec(cluster={"worker": 2}, command=command, **about), code=124)
         assert re.search(r"tflaunch: no output or progress for \d+ \w+ \(timeouts.stall\)", ended.stderr)
         assert ended.stderr.count("tflaunch: worker:0, worker:1 sleep (<string>, line 4), silent for ") >= 2
         assert "not restarted: " in ended.stderr

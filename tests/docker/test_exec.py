@@ -11,11 +11,11 @@ import pytest
 
 from support.container_engine import Engine
 from support.documents import blocks
-from support.launch import Launch, read_until
+from support.launch import Launch, read_until, wait_for_end
 from support.releases import install
 from support.specs import REPOSITORY
 from support.terminals import Terminal
-from support.waiting import PATIENCE, wait_until
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.docker, pytest.mark.thorough]
 
@@ -41,8 +41,7 @@ def test_two_containers_reduce_together(launch: Launch, containers: list[str]) -
     assert [host["docker"] for host in spec["hosts"].values()] == ["c1", "c2"]
     spec["hosts"] = dict(zip(spec["hosts"], ({"docker": name} for name in containers), strict=True))
     (launch.directory / "train.py").write_text(REDUCE)
-    ended = launch.up(launch.spec(**spec))
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", launch.spec(**spec))
     assert "warning" not in ended.stderr
     assert ended.stdout.count("sum 2.0") == 2
 
@@ -51,16 +50,14 @@ def test_a_task_has_the_environment_of_its_container(launch: Launch, containers:
     """Including the directory of tflaunch's files, but nothing of another task's; the spec overrides it."""
     script = 'echo "$PATH $LD_LIBRARY_PATH $PWD $TFLAUNCH_RUN"; ls -d /state/own/runs/*/agents/*'
     spec = launch.spec(**fields(containers, "sh", "-c", script), strategy="none")
-    ended = launch.up(spec, "--name", "own")
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec, "--name", "own")
     path = "/opt/own/bin:/opt/tflaunch/bin:/usr/bin:/bin"
     assert len(re.findall(rf"{path} /opt/own/lib /state own-", ended.stdout)) == 2
     assert len(re.findall(r"/state/own/runs/own-\S+/agents/", ended.stdout)) == 2
     hosts = {name: {"docker": name, "python": "/usr/bin/python3"} for name in containers}
     env = {"LD_LIBRARY_PATH": "/of/the/spec"}
     rest: dict[str, Any] = {"strategy": "none", "hosts": hosts, "env": env}
-    ended = launch.up(launch.spec(**{**fields(containers, "sh", "-c", script), **rest}))
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", launch.spec(**{**fields(containers, "sh", "-c", script), **rest}))
     assert ended.stdout.count(f"/usr/bin:{path} /of/the/spec /state") == 2
 
 
@@ -77,8 +74,7 @@ def test_secrets_reach_tasks_in_containers(engine: Engine, launch: Launch, conta
         assert engine.docker("exec", name, "sh", "-c", look, may_fail=True).split() == ["0"]
         assert value not in engine.docker("inspect", name)
         engine.docker("exec", name, "touch", "/state/enough")
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+    wait_for_end(running)
 
 
 def test_a_container_that_was_killed_and_started_again_goes_on(
@@ -96,16 +92,14 @@ def test_a_container_that_was_killed_and_started_again_goes_on(
     read_until(running, "up", 2)
     engine.docker("kill", containers[1])
     engine.docker("start", containers[1])
-    _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+    _, err = wait_for_end(running)
     assert "restart 1 starts" in err
     assert f"host {containers[1]} was lost" in err
 
 
 def test_a_container_that_is_not_there_is_one_sentence(launch: Launch, containers: list[str]) -> None:
     """With its name, before anything starts."""
-    ended = launch.up(launch.spec(**fields([*containers, "nobody"], "true"), strategy="none"))
-    assert ended.returncode == 3, ended.stderr
+    ended = launch.up(launch.spec(**fields([*containers, "nobody"], "true"), strategy="none"), code=3)
     (sentence,) = ended.stderr.splitlines()
     assert "nobody" in sentence
     assert "No such container" in sentence
@@ -118,18 +112,15 @@ def test_the_engine_of_the_page(engine: Engine, launch: Launch, containers: list
         hosts={"discover": "labelled:tflaunch.test"}, cluster={"worker": 2}, strategy="none", workdir="/state",
         command=["sh", "-c", "echo in $(hostname)"], timeouts={"connect": "10m"},
     )  # fmt: skip
-    ended = launch.up(spec)
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec)
     assert len(set(re.findall(r"in (\w+)", ended.stdout))) == 2
-    ended = launch.up(spec, "--set", "hosts.discover=labelled:nobody")
-    assert ended.returncode == 2
+    ended = launch.up(spec, "--set", "hosts.discover=labelled:nobody", code=2)
     assert "hosts.discover: no running container has the label 'nobody'; start one" in ended.stderr
 
 
 def test_commands_run_in_containers(engine: Engine, launch: Launch, containers: list[str]) -> None:
     """With the directory of the task, from a terminal and through pipes; they end with who has started them."""
-    started = launch.run("up", "-d", launch.spec(**fields(containers, "sleep", "9999"), strategy="none"))
-    assert started.returncode == 0, started.stderr
+    launch.succeed("up", "-d", launch.spec(**fields(containers, "sleep", "9999"), strategy="none"))
     on_all = launch.run("exec", "--all", "--", "sh", "-c", 'echo "$(hostname) $PWD $TFLAUNCH_TASK"; exit 3')
     ids = [engine.docker("inspect", "--format", "{{.Config.Hostname}}", name).strip() for name in containers]
     expected = [f"{name} | {ids[number]} /state worker:{number}" for number, name in enumerate(containers)]

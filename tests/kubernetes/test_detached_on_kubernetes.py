@@ -46,8 +46,7 @@ def start(launch: Launch, directory: Path, program: str = ENDS_WHEN_TOLD, kubern
         "kubernetes": {"launcher_image": LAUNCHER_IMAGE, **dict(kubernetes)},
         **fields,
     }
-    begun = launch.up(written(directory / "job", data), "-d")
-    assert begun.returncode == 0, begun.stderr
+    begun = launch.succeed("up", written(directory / "job", data), "-d")
     return begun.stdout.strip()
 
 
@@ -87,8 +86,7 @@ def test_a_run_outlives_the_operators_processes(kube: Kube, launch: Launch, tmp_
     assert listed["run"] == run
     end_tasks(launch)
     launch.env["TFLAUNCH_HOME"] = home
-    ended = launch.run("wait", run)
-    assert ended.returncode == 7, ended.stderr
+    ended = launch.run("wait", run, code=7)
     assert "/tflaunch/" not in ended.stderr
     assert "here 0 xyzzy" in launch.log("worker:1")
     kube.wait_until_empty()
@@ -183,8 +181,7 @@ def test_what_nobody_fetches_is_kept_for_a_while_and_the_job_has_the_result(
         return [each["type"] for each in found["status"].get("conditions") or []]
 
     kube.wait_until(lambda: conditions() == ["Failed"], "the Job did not fail")
-    late = launch.run("wait", run)
-    assert late.returncode == 7
+    late = launch.run("wait", run, code=7)
     assert f"run {run} has ended with exit code 7; its directory was kept for 5 s (kubernetes.keep)" in late.stderr
     assert "here 0" in kube.kubectl("logs", f"job/{job(run)}")
     launch.succeed("down", run)
@@ -211,8 +208,7 @@ def test_ctrl_c_while_the_first_object_is_created_leaves_nothing(
     (tmp_path / "bin" / "kubectl").chmod(0o755)
     launch.env["PATH"] = f"{tmp_path / 'bin'}:{launch.env['PATH']}"
     spec = {**SHORT, "workdir": "/", "kubernetes": {"launcher_image": LAUNCHER_IMAGE}}
-    interrupted = launch.up(written(tmp_path, spec), *options)
-    assert interrupted.returncode == 130, interrupted.stderr
+    launch.up(written(tmp_path, spec), *options, code=130)
     assert json.loads(launch.run("ls", "--json").stdout) == []
     kube.wait_until_empty()
 
@@ -233,8 +229,7 @@ def test_the_launcher_may_run_commands_in_pods_of_its_run_alone(kube: Kube, laun
 
 def test_an_image_without_tflaunch_is_named(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     spec = {**SHORT, "workdir": "/", "kubernetes": {}}
-    refused = launch.up(written(tmp_path, spec), "-d")
-    assert refused.returncode == 3
+    refused = launch.up(written(tmp_path, spec), "-d", code=3)
     assert f"image {IMAGE!r} has no tflaunch" in refused.stderr
     assert json.loads(launch.run("ls", "--json").stdout) == []
     kube.wait_until_empty()
@@ -255,8 +250,7 @@ def test_a_run_that_cannot_begin_leaves_nothing(
     if not fields:
         (tmp_path / "job" / "data.bin").write_bytes(os.urandom(15_000_000))
     spec = {**SHORT, "sync": {}, "kubernetes": {"launcher_image": LAUNCHER_IMAGE, **fields}}
-    refused = launch.up(written(tmp_path / "job", spec), "-d")
-    assert refused.returncode == code, refused.stderr
+    refused = launch.up(written(tmp_path / "job", spec), "-d", code=code)
     assert reason in refused.stderr
     assert json.loads(launch.run("ls", "--json").stdout) == []
     kube.wait_until_empty()

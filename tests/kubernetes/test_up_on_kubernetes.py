@@ -17,7 +17,6 @@ from support.kube_cluster import IMAGE, Kube
 from support.launch import Launch, wait_for_end
 from support.specs import REPOSITORY, written
 from support.terminals import Terminal
-from support.waiting import PATIENCE
 
 pytestmark = pytest.mark.kubernetes
 WAITS = 'import time; print("here", flush=True); time.sleep(9999)'
@@ -64,8 +63,7 @@ def messages_until(process: subprocess.Popen[str], words: str) -> str:
 
 def test_the_exit_code_is_the_programs_and_nothing_is_left(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     program = "import os, socket; print(socket.gethostname(), os.environ['TF_CONFIG'], flush=True); raise SystemExit(7)"
-    ended = launch.up(spec(tmp_path, program, restart={"max": 0}))
-    assert ended.returncode == 7, ended.stderr
+    launch.up(spec(tmp_path, program, restart={"max": 0}), code=7)
     # The first to end stops the other, which may not have printed it.
     said = {index: launch.log(f"worker:{index}").split(maxsplit=1) for index in range(2)}
     index = next(index for index, words in said.items() if words)
@@ -134,8 +132,7 @@ def test_what_a_pod_waits_for_is_told_and_ctrl_c_leaves_nothing(
         process = launch.start("up", spec(tmp_path, WAITS, **fields))
         messages_until(process, words)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=PATIENCE)
-        assert process.returncode == 130
+        wait_for_end(process, 130)
         kube.wait_until_empty(namespace)
 
 
@@ -144,8 +141,7 @@ def test_doctor_names_what_a_pod_would_wait_for(trouble: str, kube: Kube, launch
     fields, words = TROUBLES[trouble]
     fields = {**fields, "kubernetes": {**fields.get("kubernetes", {}), "pending": 15}}
     with lacking(kube, trouble) as namespace:
-        ended = launch.run("doctor", spec(tmp_path, WAITS, workers=1, **fields))
-        assert ended.returncode == 3
+        ended = launch.run("doctor", spec(tmp_path, WAITS, workers=1, **fields), code=3)
         assert words in ended.stdout
         kube.wait_until_empty(namespace)
 
@@ -244,8 +240,7 @@ def test_a_node_that_does_not_answer_is_a_lost_host_until_it_returns(
 
 def test_too_little_memory_is_named(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     container = {"image": IMAGE, "resources": {"memory": "100Mi"}}
-    ended = launch.up(spec(tmp_path, FILLS, workers=1, container=container, restart={"max": 0}))
-    assert ended.returncode == 137, ended.stderr
+    ended = launch.up(spec(tmp_path, FILLS, workers=1, container=container, restart={"max": 0}), code=137)
     assert "memory" in ended.stderr
 
 
@@ -284,8 +279,7 @@ def test_check_asks_the_cluster_before_pods_exist(kube: Kube, launch: Launch, tm
     assert found.returncode == 2
     assert "cluster: asks for 2 pods, and the quota 'team' has 1 of 1 left" in found.stdout
     assert "container.resources.memory: asks for 4000Gi in one pod, and the largest node has" in found.stdout
-    missing = launch.run("doctor", "--on", "kubernetes", "--namespace", "missing", path)
-    assert missing.returncode == 3
+    missing = launch.run("doctor", "--on", "kubernetes", "--namespace", "missing", path, code=3)
     assert "kubernetes.namespace: 'missing' does not exist" in missing.stdout
     launch.succeed("check", path)
 
@@ -293,8 +287,7 @@ def test_check_asks_the_cluster_before_pods_exist(kube: Kube, launch: Launch, tm
 def test_a_program_runs_without_a_spec(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import os, sys; print(os.environ['TFLAUNCH_TASK'], sys.argv[1]); sys.exit(4)")
     words = ["run", "--on", "kubernetes", "--image", IMAGE, "-n", "2", "python3", "train.py", "given"]
-    ended = launch.run(*words)
-    assert ended.returncode == 4, ended.stderr
+    ended = launch.run(*words, code=4)
     assert "given" in ended.stdout
 
 
@@ -333,5 +326,4 @@ def test_commands_run_in_pods(kube: Kube, launch: Launch, tmp_path: Path) -> Non
     terminal.type(b"\x03")
     assert terminal.read_to_end()[1] == 4
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=PATIENCE)
-    assert running.returncode == 130
+    wait_for_end(running, 130)

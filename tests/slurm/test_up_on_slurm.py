@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.launch import Launch, read_errors_until, read_until
+from support.launch import Launch, read_errors_until, read_until, wait_for_end
 from support.mnist import digests, example
 from support.needs import need
 from support.netns_hosts import Bed
@@ -47,8 +47,7 @@ def wait_for_files(slurm: SlurmBed, launch: Launch, *names: str) -> None:
 def test_training_on_three_nodes(nodes: SlurmBed, launch: Launch) -> None:
     """From cluster_specs/: tasks given as a count are spread over the nodes, and train together."""
     fields = json.loads(example(launch, "slurm_multi_worker").read_text())
-    ended = launch.up(launch.spec(**{**fields, "command": TRAINING}), "--on", "slurm")
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", launch.spec(**{**fields, "command": TRAINING}), "--on", "slurm")
     assert len(digests(ended.stdout)) == 3
     assert len(set(digests(ended.stdout))) == 1
     assert [host["host"] for host in launch.status()["hosts"]] == ["h1", "h2", "h3"]
@@ -57,12 +56,10 @@ def test_training_on_three_nodes(nodes: SlurmBed, launch: Launch) -> None:
 def test_a_command_runs_on_nodes_without_a_spec(nodes: SlurmBed, launch: Launch) -> None:
     """With the options of `up`; what they cannot mean there is said."""
     program = ["sh", "-c", "echo $SLURM_JOB_PARTITION $TFLAUNCH_TASK"]
-    ended = launch.run("run", "--on", "slurm", "-n", "3", "--nodes", "3", *program)
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("run", "--on", "slurm", "-n", "3", "--nodes", "3", *program)
     for task in range(3):
         assert re.search(rf"\S+ worker:{task}$", ended.stdout, re.MULTILINE), ended.stdout
-    refused = launch.run("run", "--on", "slurm", "-H", "a,b", *program)
-    assert refused.returncode == 2
+    refused = launch.run("run", "--on", "slurm", "-H", "a,b", *program, code=2)
     assert "-H names hosts, and --on slurm gives the tasks hosts of its own" in refused.stderr
     assert "add --on slurm" in launch.run("run", "--partition", "p", "--save", "-", *program).stderr
 
@@ -77,8 +74,7 @@ def test_tasks_are_on_the_nodes_as_the_spec_names_hosts(nodes: SlurmBed, launch:
     tell = 'echo "$TFLAUNCH_TASK $SLURMD_NODENAME $GIVEN $(pwd) $TF_CONFIG"; [ "$API_KEY+$TOKEN" = hush+quiet ]'
     cluster = {"chief": ["a"], "worker": ["a", "b:2222"], "ps": ["b"]}
     spec = shell(launch, tell, cluster=cluster, strategy="parameter_server", success="all", secrets=secrets)
-    ended = launch.up(spec, "--on=slurm")
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec, "--on=slurm")
     said = dict(re.findall(r"\| (\w+:\d) (h\d by the user \S+)", ended.stdout))
     where = launch.directory.resolve()
     assert said == {
@@ -98,8 +94,7 @@ def test_roles_with_resources_of_their_own_get_nodes_of_their_own(nodes: SlurmBe
         launch, tell, cluster={"chief": 1, "worker": 2, "ps": 1}, strategy="parameter_server", success="all",
         roles={"worker": {"resources": {"cpu": 3}}}, env={"LASTS": "0"}, timeouts={"grace": 0.5},
     )  # fmt: skip
-    ended = launch.up(spec, "--on", "slurm")
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec, "--on", "slurm")
     said = {task: (node, int(cores)) for task, node, cores in re.findall(r"\| (\w+:\d) (h\d) (\d)", ended.stdout)}
     assert said["chief:0"] == said["ps:0"] == ("h1", 2)
     assert said["worker:0"] == said["worker:1"] == ("h2", 6)
@@ -115,8 +110,7 @@ def test_the_first_failure_is_the_result_of_run_and_job(nodes: SlurmBed, launch:
     fail = "until [ -e up.worker:0 ]; do sleep 0.05; done; exit 7"
     script = f'[ "$TFLAUNCH_TASK" = worker:1 ] && {{ {fail}; }}; {STUBBORN}'
     spec = shell(launch, script, timeouts={"grace": 0.5}, restart={"max": 0}, slurm={"comment": "it's two words"})
-    ended = launch.up(spec, "--on", "slurm")
-    assert ended.returncode == 7, ended.stderr
+    ended = launch.up(spec, "--on", "slurm", code=7)
     assert re.search(r"worker:1( on h\d)? exited with code 7", ended.stderr)
     shown = nodes.asked("scontrol", "show", "job", job_of(launch))
     assert " ExitCode=7:0" in shown
@@ -130,8 +124,7 @@ def test_an_allocation_is_found(nodes: SlurmBed, launch: Launch) -> None:
         command=["sh", "-c", "echo $TFLAUNCH_TASK $SLURMD_NODENAME; exit $CODE"], env={"CODE": "0"},
     )  # fmt: skip
     launch.prefix = [*launch.prefix, "salloc", "--quiet", "--nodes=2", "--ntasks=3", "--distribution=block"]
-    ended = launch.up(spec)
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec)
     assert set(re.findall(r"\| (worker:\d h\d)", ended.stdout)) == {"worker:0 h1", "worker:1 h1", "worker:2 h2"}
     assert launch.up(spec, "--set", "env.CODE=9", "--set", "restart.max=0").returncode == 9
 
@@ -150,8 +143,7 @@ def test_a_supervisor_in_an_allocation_is_replaced(nodes: SlurmBed, launch: Laun
     (wrapper,) = [pid for pid, command in words.items() if command[:1] == ["sh"] and resume in command]
     (supervisor,) = psutil.Process(wrapper).children()
     supervisor.kill()
-    _, said = both.communicate(timeout=PATIENCE)
-    assert both.returncode == 0, said
+    wait_for_end(both)
     launch.prefix = prefix
     assert launch.run("logs").stdout.count("went 0") == 2
 
@@ -161,16 +153,14 @@ def test_a_role_has_a_task_per_task_of_the_allocation(nodes: SlurmBed, launch: L
     """`discover.worker` does the same for one role."""
     spec = launch.spec(discover={"worker": "slurm"}, strategy="none", command=["sh", "-c", "echo on $SLURMD_NODENAME"])
     launch.prefix = [*launch.prefix, "salloc", "--quiet", "--nodes=3"]
-    ended = launch.up(spec)
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec)
     assert set(re.findall(r"on (h\d)", ended.stdout)) == {"h1", "h2", "h3"}
 
 
 @pytest.mark.thorough
 def test_outside_an_allocation_that_is_said(nodes: SlurmBed, launch: Launch) -> None:
     """With a remedy."""
-    ended = launch.up(launch.spec(discover={"worker": "slurm"}, command=["true"]))
-    assert ended.returncode == 2
+    ended = launch.up(launch.spec(discover={"worker": "slurm"}, command=["true"]), code=2)
     assert "this is not a Slurm allocation" in ended.stderr
     assert "--on slurm" in ended.stderr
 
@@ -178,8 +168,7 @@ def test_outside_an_allocation_that_is_said(nodes: SlurmBed, launch: Launch) -> 
 @pytest.mark.thorough
 def test_what_slurm_refuses_is_said(nodes: SlurmBed, launch: Launch) -> None:
     """In Slurm's own words."""
-    ended = launch.up(shell(launch, "true"), "--on", "slurm", "--partition", "nosuch")
-    assert ended.returncode == 3
+    ended = launch.up(shell(launch, "true"), "--on", "slurm", "--partition", "nosuch", code=3)
     assert "Slurm does not take the job: invalid partition specified: nosuch" in ended.stderr
     assert json.loads(launch.run("ls", "--json").stdout) == []
 
@@ -192,8 +181,7 @@ def test_a_job_that_fails_before_the_run_says_why(nodes: SlurmBed, launch: Launc
     (launch.run_directory() / "spec.json").write_text("{")
     following = launch.start("wait", run)
     nodes.asked("scontrol", "update", f"jobid={job_of(launch)}", "StartTime=now")
-    _, said = following.communicate(timeout=PATIENCE)
-    assert following.returncode == 2, said
+    _, said = wait_for_end(following, 2)
     assert "before the run began" in said
     assert "JSON" in said
 
@@ -203,8 +191,7 @@ def cancelled(launch: Launch, slurm: SlurmBed, process: subprocess.Popen[str]) -
 
 
 def down(launch: Launch, slurm: SlurmBed, process: subprocess.Popen[str]) -> None:
-    ended = launch.run("down", "-t", "5")
-    assert ended.returncode == 0, ended.stderr
+    launch.succeed("down", "-t", "5")
 
 
 def interrupted(launch: Launch, slurm: SlurmBed, process: subprocess.Popen[str]) -> None:
@@ -274,11 +261,9 @@ def test_a_job_in_the_queue(nodes: SlurmBed, launch: Launch) -> None:
         assert "Traceback" not in shown.stderr
     assert f"run {run} has not begun" in launch.run("queue").stderr
     waiting = launch.start("wait", run)
-    taken_back = launch.run("down", run)
-    assert taken_back.returncode == 0
+    taken_back = launch.succeed("down", run)
     assert "cancelled before it began" in taken_back.stderr
-    _, said = waiting.communicate(timeout=PATIENCE)
-    assert waiting.returncode == 125, said
+    _, said = wait_for_end(waiting, 125)
     assert "CANCELLED" in said
     (listed,) = json.loads(launch.run("ls", "--json").stdout)
     assert listed["state"] == "stopped"
@@ -324,8 +309,7 @@ def test_from_another_machine(nodes: SlurmBed, launch: Launch) -> None:
     (launch.directory / "go").touch()
     out, _ = following.communicate(timeout=PATIENCE)
     assert out.count("went") == 2
-    _, said = waiting.communicate(timeout=PATIENCE)
-    assert waiting.returncode == 0, said
+    wait_for_end(waiting)
 
 
 @pytest.mark.thorough
@@ -403,12 +387,10 @@ def test_a_job_that_is_requeued_resumes(nodes: SlurmBed, launch: Launch) -> None
     assert json.loads(launch.run("ls", "--json").stdout)[0]["state"] == "queued"
     assert "begins again: job" in launch.run("ps").stderr
     for process in (up, attached, following):
-        out, said = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, said
+        out, _ = wait_for_end(process)
         assert "worker:0 went on" in out
         assert "worker:1 went on" in out
-    _, said = waiting.communicate(timeout=PATIENCE)
-    assert waiting.returncode == 0, said
+    wait_for_end(waiting)
     assert (launch.run_directory() / "earlier-1" / "events.jsonl").exists()
     shown = launch.run("logs", "worker:0")  # the shell may add "Terminated"
     lines = [line for line in shown.stdout.splitlines() if line.startswith("worker:0")]
@@ -429,8 +411,7 @@ def test_a_controller_that_is_away_for_a_while_is_waited_for(make_nodes: tuple[B
     slurm.start_controller()
     slurm.wait_until(lambda: bool(slurm.asked("squeue", "--noheader")), "no controller")
     slurm.asked("scontrol", "update", f"jobid={job_of(launch)}", "StartTime=now")
-    _, said = up.communicate(timeout=PATIENCE)
-    assert up.returncode == 0, said
+    wait_for_end(up)
 
 
 @pytest.mark.thorough
@@ -439,8 +420,7 @@ def test_when_the_time_is_over_tasks_may_save(nodes: SlurmBed, launch: Launch) -
     script = "trap 'touch saved.$TFLAUNCH_TASK; exit 0' TERM; touch up.$TFLAUNCH_TASK; while :; do sleep 0.1; done"
     up = launch.start("up", shell(launch, script), "--on", "slurm", "--time", "1")
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
-    _, said = up.communicate(timeout=PATIENCE)
-    assert up.returncode == 143, said
+    _, said = wait_for_end(up, 143)
     assert "the time limit of 00:01:00 is reached (slurm.time)" in said, said
     assert (launch.directory / "saved.worker:0").exists()
     assert (launch.directory / "saved.worker:1").exists()
@@ -454,8 +434,7 @@ def test_a_node_fails_and_the_job_goes_on_elsewhere(make_nodes: tuple[Bed, Slurm
     wait_for_files(slurm, launch, "up.worker:0", "up.worker:1")
     (launch.directory / "checkpoint").touch()
     bed.power_off(2)
-    out, said = up.communicate(timeout=PATIENCE)
-    assert up.returncode == 0, said
+    out, _ = wait_for_end(up)
     assert "worker:1 went on" in out
     assert [host["host"] for host in launch.status()["hosts"]] == ["h1", "h3"]
     slurm.wait_until(lambda: not launch.survivors(), "something was left")
@@ -467,8 +446,7 @@ def test_a_node_is_lost_during_the_start(make_nodes: tuple[Bed, SlurmBed], launc
     bed, slurm = make_nodes
     bed.power_off(2)
     up = launch.start("up", shell(launch, "echo went"), "--on", "slurm")
-    out, said = up.communicate(timeout=PATIENCE)
-    assert up.returncode == 0, said
+    out, said = wait_for_end(up)
     assert out.count("went") == 2, out
     assert "h2: `srun` ended" in said, said
     assert [host["host"] for host in launch.status()["hosts"]] == ["h1", "h3"]
@@ -482,8 +460,7 @@ def test_a_node_fails_and_nothing_may_start_again(make_nodes: tuple[Bed, SlurmBe
     up = launch.start("up", shell(launch, RESUMING, restart={"max": 0}), "--on", "slurm")
     wait_for_files(slurm, launch, "up.worker:0", "up.worker:1")
     bed.power_off(1)  # where the supervisor runs
-    _, said = up.communicate(timeout=PATIENCE)
-    assert up.returncode == 125, said
+    _, said = wait_for_end(up, 125)
     assert "NODE_FAIL" in said
     slurm.wait_until(lambda: not launch.survivors(), "something was left")
 
@@ -493,16 +470,14 @@ def test_doctor_looks_at_the_nodes_of_an_allocation(nodes: SlurmBed, launch: Lau
     """Through its own agents."""
     spec = shell(launch, "true", hosts={"discover": "slurm"}, cluster={"worker": 2})
     launch.prefix = [*launch.prefix, "salloc", "--quiet", "--nodes=2"]
-    ended = launch.run("doctor", spec)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = launch.succeed("doctor", spec)
     assert "2 of 2 hosts reached" in ended.stdout
 
 
 @pytest.mark.thorough
 def test_commands_run_on_the_nodes_of_a_job(nodes: SlurmBed, launch: Launch) -> None:
     """From where it was submitted, through a step of the job; their processes end with who has started them."""
-    started = launch.up(shell(launch, "touch up.$TFLAUNCH_TASK; sleep 9999"), "-d", "--on", "slurm")
-    assert started.returncode == 0, started.stderr
+    launch.succeed("up", shell(launch, "touch up.$TFLAUNCH_TASK; sleep 9999"), "-d", "--on", "slurm")
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
     tell = 'echo "$TFLAUNCH_TASK $SLURMD_NODENAME $(pwd)"; cat; exit 6'
     on_all = launch.run("exec", "--all", "--", "sh", "-c", tell)

@@ -248,8 +248,7 @@ def test_all_hosts_or_none(launch: Launch, sshd: StartSshd, faults: Faults, conn
     for name, (make, fields, _) in faults.items():
         make(hosts[name])
         settings[name] = fields
-    ended = launch.up(shell_on(launch, hosts, "touch started", settings, timeouts={"connect": connect}))
-    assert ended.returncode == 3
+    ended = launch.up(shell_on(launch, hosts, "touch started", settings, timeouts={"connect": connect}), code=3)
     sentences = dict(line.removeprefix("tflaunch: ").split(": ", 1) for line in ended.stderr.splitlines())
     assert [*sentences] == [*faults]
     for name, (_, _, words) in faults.items():
@@ -270,12 +269,10 @@ def test_noise_of_a_login_cannot_be_taken_for_us(launch: Launch, sshd: StartSshd
 def test_what_cannot_be_used_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
     """A variable that the host does not have, 126; a configuration of SSH, with the place in it, 3."""
     hosts = {"h1": sshd()}
-    ended = launch.up(shell_on(launch, hosts, "true", env={"DATA": "${host:NO_SUCH_VARIABLE}/data"}))
-    assert ended.returncode == 126
+    ended = launch.up(shell_on(launch, hosts, "true", env={"DATA": "${host:NO_SUCH_VARIABLE}/data"}), code=126)
     assert "variable 'NO_SUCH_VARIABLE' is not set on this host" in ended.stderr
     (launch.directory / "user" / ".ssh" / "config").write_text("Host h1\n  Port nonsense\n")
-    ended = launch.up(shell_on(launch, hosts, "true"))
-    assert ended.returncode == 3
+    ended = launch.up(shell_on(launch, hosts, "true"), code=3)
     (sentence,) = ended.stderr.splitlines()
     assert "/.ssh/config line 2: Bad port 'nonsense'" in sentence
 

@@ -132,8 +132,7 @@ def test_a_host_that_does_not_know_the_others_is_found_before_the_start(bed: Bed
         ("127.0.1.1 h1\n", "on h2 the name 'h1' means 127.0.1.1, which is h2"),
     ):
         bed.etc_hosts[2].write_text(others + line)
-        ended = bed.control(launch).up(spec)
-        assert ended.returncode == 3
+        ended = bed.control(launch).up(spec, code=3)
         assert words in ended.stderr
         assert not (launch.directory / "started").exists()
     launch.succeed("up", spec, "--set", f'hosts.h1.address="{bed.address(1)}"')
@@ -152,9 +151,8 @@ def test_hosts_that_cannot_start_an_agent_are_named(make_bed: MakeBed, launch: L
     bed.etc_hosts[CONTROLLER].write_text(bed.everybody().replace(f"{bed.address(5)} h5", f"{bed.address(5)} nobody"))
     command = f"touch {launch.directory}/started"
     ended = bed.control(launch).up(
-        shell_on(launch, [bed.name(i) for i in bed.hosts], command, timeouts={"connect": 20})
+        shell_on(launch, [bed.name(i) for i in bed.hosts], command, timeouts={"connect": 20}), code=3
     )
-    assert ended.returncode == 3
     sentences = dict(line.removeprefix("tflaunch: ").split(": ", 1) for line in ended.stderr.splitlines())
     assert [*sentences] == ["h2", "h3", "h4", "h5"]
     for name, words in (("h2", "No space left on device"), ("h3", "Read-only file system")):

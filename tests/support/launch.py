@@ -88,21 +88,20 @@ class Launch:
             check=False,
         )
 
-    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run `tflaunch ARGUMENTS` and wait for its end."""
+    def run(self, *arguments: object, code: int | None = None) -> subprocess.CompletedProcess[str]:
+        """Run `tflaunch ARGUMENTS` and wait for its end, with this exit code if one is given."""
         process = self.start(*arguments)
         out, err = process.communicate(timeout=PATIENCE)
+        assert code in (None, process.returncode), err + out
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def succeed(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Run `tflaunch ARGUMENTS`, which must succeed."""
-        ended = self.run(*arguments)
-        assert ended.returncode == 0, ended.stderr + ended.stdout
-        return ended
+        return self.run(*arguments, code=0)
 
-    def up(self, spec: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    def up(self, spec: Path, *arguments: object, code: int | None = None) -> subprocess.CompletedProcess[str]:
         """Run `tflaunch up` and wait for its end."""
-        return self.run("up", spec, *arguments)
+        return self.run("up", spec, *arguments, code=code)
 
     def detach(self, *arguments: object) -> str:
         """Run `tflaunch up -d`, which must succeed, and return the run's name."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.launch import PATIENCE, Launch, read_errors_until, read_until
+from support.launch import PATIENCE, Launch, read_errors_until, read_until, wait_for_end
 from support.terminals import Terminal
 
 pytestmark = pytest.mark.cli
@@ -122,8 +122,7 @@ def test_a_debugger_outlives_its_supervisor(launch: Launch) -> None:
     again.type(b"c\n")
     again.read_to_end()
     read_until(resumed, "got 1.5")
-    resumed.communicate(timeout=PATIENCE)
-    assert resumed.returncode == 0
+    wait_for_end(resumed)
 
 
 @pytest.mark.thorough
@@ -132,5 +131,4 @@ def test_a_run_that_waits_at_a_breakpoint_can_be_ended(launch: Launch) -> None:
     running.send_signal(signal.SIGINT)
     shown, _ = terminal.read_to_end()
     assert "worker:1 is being stopped" in shown
-    running.communicate(timeout=PATIENCE)
-    assert running.returncode == 130
+    wait_for_end(running, 130)

@@ -18,8 +18,7 @@ PLAIN: dict[str, Any] = {"strategy": "none", "restart": {"max": 1, "backoff": [0
 
 
 def test_a_drill_strikes_the_real_run_and_says_whether_it_recovered(launch: Launch) -> None:
-    ended = launch.up(launch.shell(TRAIN, **PLAIN), "--drill", "kill worker:1 after 0.2s")
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", launch.shell(TRAIN, **PLAIN), "--drill", "kill worker:1 after 0.2s")
     assert "tflaunch: drill: kill worker:1 after 0.2 s\n" in ended.stderr
     assert "tflaunch: worker:1 failed; ending worker:0\n" in ended.stderr
     assert "tflaunch: drill: kill worker:1 after 0.2 s: all tasks ran again after " in ended.stderr
@@ -32,8 +31,7 @@ def test_a_drill_strikes_the_real_run_and_says_whether_it_recovered(launch: Laun
 def test_a_stopped_task_goes_on_after_its_time(launch: Launch) -> None:
     """No task ends because of it."""
     script = AFTER_FAULT + "echo up"
-    ended = launch.up(launch.shell(script, strategy="none"), "--drill", "stop worker:0 for 0.5s")
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", launch.shell(script, strategy="none"), "--drill", "stop worker:0 for 0.5s")
     assert "no task ended because of it" in ended.stderr
     assert launch.log("worker:0") == launch.log("worker:1")
 
@@ -41,14 +39,12 @@ def test_a_stopped_task_goes_on_after_its_time(launch: Launch) -> None:
 def test_a_cut_link_loses_no_line(launch: Launch) -> None:
     script = AFTER_FAULT + "for i in $(seq 1000); do echo $i; done; " + AFTER_CUT
     spec = launch.shell(script, strategy="none", timeouts={"lease": 600})
-    ended = launch.up(spec, "--drill", "cut host=localhost for 0.5s")
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec, "--drill", "cut host=localhost for 0.5s")
     assert "the link to localhost is restored" in ended.stderr
     assert launch.log("worker:0") == "".join(f"{number}\n" for number in range(1, 1001))
 
 
 def test_a_drill_that_could_not_be_done_is_no_success(launch: Launch) -> None:
     """A test that tested nothing must not look like one that passed."""
-    ended = launch.up(launch.shell("true", strategy="none"), "--drill", "kill worker:1 after 1m")
-    assert ended.returncode == 125
+    ended = launch.up(launch.shell("true", strategy="none"), "--drill", "kill worker:1 after 1m", code=125)
     assert "not done, the job had ended before" in ended.stderr

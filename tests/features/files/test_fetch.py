@@ -18,8 +18,7 @@ def test_outputs_come_home(launch: Launch) -> None:
     spec = launch.spec(
         "mine.json", cluster={"worker": 2}, strategy="none", command=["sh", "-c", WRITE], collect=["outputs/**"]
     )
-    ended = launch.up(spec)
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec)
     place = launch.run_directory() / "collected" / "worker-0"
     size = sum(path.stat().st_size for path in (place / "outputs").iterdir())
     said = f"2 files ({size} bytes) of worker:0, worker:1 on localhost: {place} (left out: 1 symbolic link"
@@ -46,8 +45,7 @@ def test_what_comes_home_belongs_to_who_fetches_it(launch: Launch) -> None:
     directory = launch.directory / "theirs"
     directory.mkdir()
     fields = {"strategy": "none", "cluster": {"worker": 1}, "workdir": str(directory), "collect": ["out"]}
-    ended = launch.up(launch.spec("mine.json", command=["sh", "-c", write], **fields))
-    assert ended.returncode == 0, ended.stderr
+    launch.succeed("up", launch.spec("mine.json", command=["sh", "-c", write], **fields))
     launch.succeed("fetch", "mine", "b")
     assert (directory / "b").stat().st_uid == 12345
     found = [path for path in launch.home.rglob("*") if path.name in {"a", "b", "in", "worker-0"}]

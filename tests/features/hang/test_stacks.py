@@ -37,11 +37,9 @@ def test_groups_and_stacks_of_a_live_run_are_shown(launch: Launch) -> None:
     verbose = launch.run("stacks", "-v", "worker:1")
     assert "worker:0" not in verbose.stdout.partition("\n")[2]
     assert "            <string>:5, in stay\n            <string>:6, in <module>\n" in verbose.stdout
-    unknown = launch.run("stacks", "worker:7")
-    assert unknown.returncode == 2
+    unknown = launch.run("stacks", "worker:7", code=2)
     assert "worker:7" in unknown.stderr
     launch.succeed("down", "-t", "0")
-    ended = launch.run("stacks")
-    assert ended.returncode == 2
+    ended = launch.run("stacks", code=2)
     assert "has ended with exit code 143" in ended.stderr
     assert ended.stderr.count("\n") == 1

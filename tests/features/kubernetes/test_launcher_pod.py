@@ -98,8 +98,7 @@ def test_commands_reach_a_run_and_its_files_come_home(cluster: Cluster, launch: 
     run = cluster.start(secrets={"TOKEN": {"env": "HIDDEN"}})
     shown = launch.status()
     assert [task["state"] for task in shown["tasks"]] == ["running", "running"]
-    refused = launch.run("report", run)
-    assert refused.returncode == 2
+    refused = launch.run("report", run, code=2)
     assert "is supervised in its cluster" in refused.stderr
     cluster.go.touch()
     assert launch.run("wait").returncode == 7, cluster.logs()
@@ -138,8 +137,7 @@ def test_a_supervisor_that_ends_at_each_start_is_said(cluster: Cluster, launch: 
         (supervisor,) = wait_until(partial(children_but, parent, killed), otherwise="there is no other supervisor")
         supervisor.kill()
         killed.add(supervisor)
-    ended = launch.run("wait")
-    assert ended.returncode == 125
+    ended = launch.run("wait", code=125)
     assert "the supervisor has ended at each of 3 starts; the last: SIGKILL" in ended.stderr
 
 

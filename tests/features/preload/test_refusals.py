@@ -32,8 +32,7 @@ def test_a_later_run_does_not_import_in_vain(launch: Launch) -> None:
     launch.env.update(PYTHONPATH=str(library), IMPORTS=str(imports), PYTHONDONTWRITEBYTECODE="1")
     spec = launch.spec(cluster={"worker": 2}, command=[sys.executable, "-c", "print('x')"], preload=["mine"])
     for count, change in ((1, ""), (1, "installed"), (2, "")):
-        ended = launch.up(spec)
-        assert ended.returncode == 0, ended.stderr
+        launch.succeed("up", spec)
         reasons = {record["preload"] for record in launch.journal() if record["kind"] == "task_started"}
         assert reasons == {REASON}
         assert len(imports.read_text()) == count

@@ -37,8 +37,7 @@ def spec(launch: Launch) -> Iterator[Path]:
 
 def run(launch: Launch, spec: Path, *arguments: str) -> set[str]:
     """Run a job; return what its tasks print."""
-    ended = launch.up(spec, *arguments)
-    assert ended.returncode == 0, ended.stderr
+    ended = launch.succeed("up", spec, *arguments)
     return {line.partition("imported by ")[2] for line in ended.stdout.splitlines()}
 
 

@@ -49,8 +49,7 @@ def test_tasks_share_a_network_with_nothing_else(launch: Launch) -> None:
     """Across a restart; only pasta leads out, where it is installed."""
     script = f"{FACTS}; [ $TFLAUNCH_ATTEMPT = 1 ] || exit 42"
     sidecars = {"side": {"command": ["sh", "-c", FACTS]}}
-    ended = launch.up(launch.shell(script, network="private", sidecars=sidecars, restart={"backoff": [0, 0]}))
-    assert ended.returncode == 0, ended.stderr
+    launch.succeed("up", launch.shell(script, network="private", sidecars=sidecars, restart={"backoff": [0, 0]}))
     lines = [line for task in ("worker:0", "worker:1", "side") for line in launch.log(task).splitlines()]
     (network,) = {line for line in lines if line.startswith("net:[")}
     assert network != os.readlink("/proc/self/ns/net")
@@ -79,14 +78,12 @@ def test_where_it_is_not_possible_no_program_starts(launch: Launch) -> None:
     """The reason and the remedy are known in the preflight, and `doctor` finds them before."""
     launch.prefix = [sys.executable, "-c", FORBID]
     spec = launch.shell("echo started", network="private")
-    ended = launch.up(spec)
-    assert ended.returncode == 3, ended.stderr
+    ended = launch.up(spec, code=3)
     assert (
         '"network": "private" is not possible on localhost: this host does not let users make namespaces:'
         " user.max_user_namespaces is 0\n"
     ) in ended.stderr
     assert 'allow it there, or write "network": "fenced"' in ended.stderr
     assert "started" not in ended.stdout
-    examined = launch.run("doctor", spec)
-    assert examined.returncode == 3
+    examined = launch.run("doctor", spec, code=3)
     assert "a private network is not possible: this host does not let users make namespaces" in examined.stdout

@@ -10,8 +10,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from support.launch import Launch
-from support.waiting import PATIENCE, wait_until
+from support.launch import Launch, wait_for_end
+from support.waiting import wait_until
 from tflaunch.cli.json_output import schema_of_output
 
 pytestmark = pytest.mark.cli
@@ -72,8 +72,7 @@ def test_a_profile_can_be_interrupted(launch: Launch, how: signal.Signals) -> No
     profile = launch.start("profile", "--for", "10m")
     wait_until(lambda: sessions(launch))
     profile.send_signal(how)
-    _, err = profile.communicate(timeout=PATIENCE)
-    assert profile.returncode == (130 if how is signal.SIGINT else -how), err
+    wait_for_end(profile, 130 if how is signal.SIGINT else -how)
     wait_until(lambda: not sessions(launch))
     launch.succeed("profile", "--for", "100ms")
     assert len(sessions(launch)) == 1

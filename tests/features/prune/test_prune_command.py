@@ -130,8 +130,7 @@ def test_the_end_of_a_run_removes_old_ones_of_its_job(launch: Launch) -> None:
     others = ended(launch, 2, "--name", "other")
     earlier = ended(launch, 3)
     settings = ("--set", "retention.keep=2", "--set", "retention.older_than=1ms")
-    last = launch.up(launch.shell("echo trained", workers=1), *settings)
-    assert last.returncode == 0
+    last = launch.succeed("up", launch.shell("echo trained", workers=1), *settings)
     assert "removed 2 old runs of " in last.stderr
     (newest,) = directories(launch) - {live, *others, *earlier}
     assert directories(launch) == {live, *others, earlier[-1], newest}

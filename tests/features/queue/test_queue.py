@@ -59,15 +59,13 @@ def begun(launch: Launch) -> list[str]:
 
 def put(launch: Launch, spec: Path, *arguments: object) -> list[str]:
     """Queue a spec, and return the names of its runs."""
-    done = launch.run("up", "-d", spec, "--queue", *arguments)
-    assert done.returncode == 0, done.stderr
+    done = launch.succeed("up", "-d", spec, "--queue", *arguments)
     return done.stdout.split()
 
 
 def held(launch: Launch, **fields: Any) -> str:
     """Start a run that holds its hosts until `free` exists, and return its name."""
-    done = launch.run("up", "-d", shell(launch, HOLD, "holder", **fields))
-    assert done.returncode == 0, done.stderr
+    done = launch.succeed("up", "-d", shell(launch, HOLD, "holder", **fields))
     return done.stdout.strip()
 
 
@@ -86,8 +84,7 @@ def test_a_matrix_is_run_and_compared(launch: Launch) -> None:
     """One run after the other, in the order of the values; `ls` has a column for each value and metric."""
     report = """echo '{"step": 7, "metrics": {"loss": {matrix.lr}}}' >"$TFLAUNCH_PROGRESS"; """
     spec = shell(launch, report + MARK + "; echo batch $BATCH", "mnist", env={"BATCH": "{matrix.batch}"})
-    followed = launch.run("up", spec, "--matrix", "lr=0.5,0.25", "--matrix", "batch=1")
-    assert followed.returncode == 0, followed.stderr
+    followed = launch.succeed("up", spec, "--matrix", "lr=0.5,0.25", "--matrix", "batch=1")
     runs = begun(launch)
     assert [run.rsplit("-", 3)[0] for run in runs] == ["mnist-lr0.5-batch1", "mnist-lr0.25-batch1"]
     lines = [line.split() for line in followed.stdout.splitlines()]
@@ -113,8 +110,7 @@ def test_a_run_waits_for_another_that_is_not_of_the_queue(launch: Launch) -> Non
     assert found[0]["reason"] == f"{holder} on this machine"
     assert found[1]["obstacles"] == [{"machine": "localhost", "runs": [first], "is_ahead": True}]
     assert {run: listed(launch)[run]["state"] for run in (first, second)} == {first: "queued", second: "queued"}
-    refused = launch.run("logs", first)
-    assert refused.returncode == 125
+    refused = launch.run("logs", first, code=125)
     assert f"run {first} has not begun; `tflaunch queue` says what it waits for" in refused.stderr
     removed = launch.run("down", second)
     assert (removed.returncode, removed.stderr) == (0, f"tflaunch: took {second} out of the queue\n")
@@ -182,8 +178,7 @@ def test_slots(launch: Launch) -> None:
     assert launch.run("queue", "--slots", "2").returncode == 0
     wait_until(lambda: sorted(begun(launch)) == runs[:2])
     assert [entry["run"] for entry in queued(launch)] == runs[2:]
-    stopped = launch.run("down", "--all")
-    assert stopped.returncode == 0
+    launch.succeed("down", "--all")
     assert sorted(begun(launch)) == runs[:2]
     assert queued(launch) == []
 
@@ -210,8 +205,7 @@ def test_a_run_that_cannot_begin(launch: Launch) -> None:
     secret.unlink()
     free(launch)
     assert launch.run("wait", second).returncode == 0
-    waited = launch.run("wait", first)
-    assert waited.returncode == 2
+    waited = launch.run("wait", first, code=2)
     assert f"tflaunch: run {first} could not begin: secrets.S: " in waited.stderr
     assert (listed(launch)[first]["state"], listed(launch)[first]["exit_code"]) == ("failed", 2)
     assert begun(launch) == [second]

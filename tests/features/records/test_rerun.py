@@ -20,8 +20,7 @@ def test_a_rerun_has_the_same_plan(launch: Launch) -> None:
     first = launch.run_directory()
     spec.write_text("{}")
     program.write_text("echo two; exit 4\n")
-    ended = launch.run("rerun", first.name, "--log-dir", launch.directory / "again")
-    assert ended.returncode == 4
+    ended = launch.run("rerun", first.name, "--log-dir", launch.directory / "again", code=4)
     assert f"tflaunch: differs from {first.name}: code: programs.train.sh: " in ended.stderr
     assert "two" in ended.stdout
     (second,) = (path for path in first.parent.iterdir() if path != first)
@@ -30,8 +29,7 @@ def test_a_rerun_has_the_same_plan(launch: Launch) -> None:
     known = json.loads((second / "record.json").read_text())
     assert known["machine"]["cores"] >= 1
 
-    compared = launch.run("diff", first.name, second.name)
-    assert compared.returncode == 1
+    compared = launch.run("diff", first.name, second.name, code=1)
     said = compared.stdout.splitlines()
     assert "results: exit code: 0 -> 4" in said
     assert {line.split(":")[0] for line in said} == {"code", "results"}
@@ -44,8 +42,7 @@ def test_a_rerun_has_the_same_plan(launch: Launch) -> None:
         2,
         f"tflaunch: {first.name} is the first run of mine: name another one\n",
     )
-    again = launch.run("rerun")
-    assert again.returncode == 4
+    again = launch.run("rerun", code=4)
     assert again.stderr.startswith(f"tflaunch: as {second.name}\n")
 
 
@@ -67,6 +64,5 @@ def test_a_private_network_of_several_hosts_is_not_repeated(launch: Launch) -> N
     assert (status["exit_code"], [task["exit_code"] for task in status["tasks"]]) == (0, [0, 0])
     assert launch.run("logs", directory.name, "worker:1").stdout.count("one") == 1
     assert "192.0.2.1" in launch.run("events", directory.name).stdout
-    again = launch.run("rerun", directory.name)
-    assert again.returncode == 2
+    again = launch.run("rerun", directory.name, code=2)
     assert f"{directory.name} had a private network of several hosts, which this version does not make" in again.stderr

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.launch import PATIENCE, Launch
+from support.launch import PATIENCE, Launch, wait_for_end
 from support.rendering import HOSTILE_TEXTS, MARK, hostile, node_of_slurm, rendered, tf_configs, written
 from support.waiting import wait_until
 
@@ -116,8 +116,7 @@ def test_a_signal_ends_all(launch: Launch, number: int, code: int) -> None:
     assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
     os.kill(process.pid, number)
-    process.communicate(timeout=PATIENCE)
-    assert process.returncode == code
+    wait_for_end(process, code)
 
 
 # ---- Compose

@@ -21,8 +21,7 @@ SAY = 'echo "logged in with $HUB_TOKEN at https://ann:$HUB_TOKEN@hub"; exit 3'
 def run(launch: Launch) -> str:
     """The name of a run that failed and printed its secret."""
     env = {"HUB_TOKEN": SECRET, "HASHSEED": "plainly-visible"}
-    ended = launch.up(launch.shell(SAY, workers=1, name="job.json", env=env, restart={"max": 0}))
-    assert ended.returncode == 3, ended.stderr
+    launch.up(launch.shell(SAY, workers=1, name="job.json", env=env, restart={"max": 0}), code=3)
     assert SECRET in launch.log("worker:0")
     return launch.run_directory().name
 
@@ -52,8 +51,7 @@ def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> 
 
 
 def test_what_goes_in_can_be_seen_before_it_is_packed(launch: Launch, run: str) -> None:
-    listed = launch.run("report", "--logs", "--dry-run")
-    assert listed.returncode == 0
+    listed = launch.succeed("report", "--logs", "--dry-run")
     assert re.search(r"^logs/worker-0\.log +\d+B  2 secrets replaced$", listed.stdout, re.MULTILINE)
     shown = launch.run("report", "--logs", "--show")
     assert "==> logs/worker-0.log <==\nlogged in with *** at https://ann:***@hub\n" in shown.stdout

@@ -133,7 +133,6 @@ def test_without_the_server_there_is_one_sentence(launch: Launch, tmp_path: Path
     (tmp_path / "hidden" / "uvicorn.py").write_text("raise ModuleNotFoundError('hidden', name='uvicorn')")
     launch.env["PYTHONPATH"] = str(tmp_path / "hidden")
     for arguments in (["web"], ["up", "--web", launch.shell("true", workers=1)]):
-        refused = launch.run(*arguments)
-        assert refused.returncode == 2
+        refused = launch.run(*arguments, code=2)
         expected = "tflaunch: the page needs uvicorn, which is not installed: pip install 'tflaunch[web]'\n"
         assert refused.stderr == expected

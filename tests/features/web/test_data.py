@@ -121,8 +121,7 @@ def test_up_shows_the_page_of_its_run(place: Launch) -> None:
     _, err = up.communicate(timeout=PATIENCE)
     assert f"to look at it again: tflaunch web {newest(place, 'shown')}" in err
     for arguments in (["-d"], ["--on", "slurm"]):
-        refused = place.run("up", "--web", *arguments, place.shell("true", name="refused.json"))
-        assert refused.returncode == 2
+        refused = place.run("up", "--web", *arguments, place.shell("true", name="refused.json"), code=2)
         assert "--web goes with a run in this terminal" in refused.stderr
 
 
