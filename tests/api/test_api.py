@@ -105,12 +105,6 @@ def test_a_file(launch: Launch) -> None:
 
 @pytest.mark.usefixtures("launch")
 class TestMistakes:
-    def test_all_problems_of_a_spec(self) -> None:
-        with pytest.raises(tflaunch.SpecError) as error:
-            tflaunch.Spec(cluster={"worker": -1}, comand=["true"])  # type: ignore[call-arg]
-        assert [problem.where for problem in error.value.problems] == ["cluster.worker", "comand"]
-        assert "did you mean 'command'?" in str(error.value)
-
     @pytest.mark.parametrize(
         "wrong",
         [{"cluster": {"worker": 1}}, {"cluster": {"worker": 1}, "command": "true", "strategy": "no"}, "none.json"],

@@ -54,7 +54,6 @@ class Unpicklable:
 
 
 def own_name(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    """Return the task's name and its arguments."""
     return os.environ["TFLAUNCH_TASK"], args, kwargs
 
 
@@ -231,12 +230,6 @@ class TestMistakes:
         with pytest.raises(tflaunch.SpecError, match="did you mean 'cluster'"):
             tflaunch.run(own_name, clutser={"worker": 1})  # type: ignore[call-arg]
 
-    def test_slurm_is_missing(self, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("PATH", str(launch.directory))
-        with pytest.raises(tflaunch.TflaunchError, match="run this on a login node of a Slurm cluster"):
-            tflaunch.run(own_name, on="slurm", **ALONE)
-        assert not list((launch.home / "runs").iterdir())
-
 
 class TestPreloaded:
     """A function that is forked from a process with modules finds what it would find otherwise."""
@@ -296,7 +289,6 @@ class TestPreloaded:
 
 
 def write_mine(directory: Path, value: str) -> None:
-    """Write the module that `imported` imports."""
     directory.mkdir(exist_ok=True)
     (directory / "mine.py").write_text(f"import os\npid = os.getpid()\nvalue = {value!r}\n")
 
@@ -434,7 +426,6 @@ def test_any_callable_of_python_is_refused(tmp_path: Path) -> None:
 
 
 def named(name: str, function: Callable[[], Any]) -> Callable[[], Any]:
-    """Return the function with another name."""
     function.__name__ = name
     return function
 

@@ -39,7 +39,6 @@ class Notebook(NotebookClient):
         self._heard = heard
 
     def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
-        """Note an output."""
         output = super().process_message(msg, cell, cell_index)
         self._heard(self)
         return output
@@ -51,7 +50,6 @@ class Notebook(NotebookClient):
 
 
 def of_cells(*cells: str) -> Any:
-    """Return a notebook with these cells."""
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
 
 

@@ -43,7 +43,6 @@ class Project:
             self.env.pop(name, None)
 
     def start(self, tests: str, *arguments: str) -> subprocess.Popen[str]:
-        """Start pytest with one file of tests."""
         (self.directory / "test_it.py").write_text(HEAD + tests)
         command = [sys.executable, "-m", "pytest", *WITHOUT, "--basetemp=temporary", *arguments]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}

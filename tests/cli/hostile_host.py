@@ -2,8 +2,8 @@
 
 A program called ``docker`` that runs this file, with the mode in HOSTILE_MODE, makes every host of a spec with
 ``"hosts": {"h1": {"docker": "c1"}}`` a hostile one. It speaks the protocol of `tflaunch_worker.boot` and then that of
-an agent, and deviates where its mode says so: in what a process shows. Messages that are wrong are in
-tests/unit/test_hostile_agents.py and tests/fuzz. Standard library only.
+an agent, and deviates where its mode says so: it floods, drips, keeps silent or hangs up. Messages that are wrong are
+in tests/unit/test_hostile_agents.py and tests/fuzz. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-ESCAPES = "\x1b]0;PWNED\x07\x1b[2J\ntflaunch: done: 1 task"
 _SIZE = struct.Struct("!II")
 
 
@@ -48,7 +47,6 @@ class Host:
         self.write(_SIZE.pack(len(head), len(body)) + head + body)
 
     def tell(self, kind: str, **fields: Any) -> None:
-        """Send an event."""
         self._seq += 1
         self.frame({"kind": kind, "seq": self._seq, **fields})
 
@@ -84,9 +82,7 @@ class Host:
         self.write(b'{"kind":"ready"}\n')
 
     def serve(self) -> None:
-        """Respond like an agent."""
         hello = self.read_frame()
-        _play(AT_HELLO, self)
         known = {"protocol": hello.get("protocol"), "sent": hello.get("sent")}
         rest = {"is_leaving": False, "streams": [], "addresses": ["127.0.0.1"], "obeyed": 0, "time": 1.0}
         self.frame({"kind": "greeted", **known, **rest})
@@ -118,14 +114,8 @@ class Host:
     def _run(self, task: str, attempt: int) -> None:
         self.tell("task_started", task=task, attempt=attempt, pid=1, at=1.0)
         _play(AT_START, self, task, attempt)
-        ended = {"code": 0, "signal": None, "at": 1.0, "was_told": False, "evidence": ""}
-        ended.update(ENDINGS.get(self.mode, {}))
-        self.tell("task_exited", task=task, attempt=attempt, **ended)
-        self.frame({"kind": "output_ended", "task": task, "attempt": attempt, "offset": self._offset})
-        self.tell("task_gone", task=task, attempt=attempt)
 
     def output(self, task: str, attempt: int, data: bytes) -> None:
-        """Write output of a task."""
         about = {"task": task, "attempt": attempt, "offset": self._offset, "times": [[self._offset, 1.0]]}
         self.frame({"kind": "output", **about}, data)
         self._offset += len(data)
@@ -157,34 +147,11 @@ def _silence(host: Host) -> None:
         host.read(1)  # until tflaunch hangs up
 
 
-def _line(text: bytes) -> Callable[[Host], None]:
-    """Return a function that sends a line as the bootstrap program, and then nothing."""
-
-    def part(host: Host) -> None:
-        host.write(text + b"\n")
-        _silence(host)
-
-    return part
-
-
 BEFORE_BOOT: dict[str, Callable[..., None]] = {"noise": _noise, "drip": _drip, "silence": _silence}
-AT_BOOT: dict[str, Callable[..., None]] = {
-    "boot-endless": _noise,
-    "boot-escapes": _line(json.dumps({"kind": "failed", "reason": ESCAPES}).encode()),
-    "boot-gone": _line(b'{"kind":"gone"}'),
-}
+AT_BOOT: dict[str, Callable[..., None]] = {"boot-endless": _noise}
 
 
-# ---- instead of a greeting, and after it
-
-
-def _say(message: bytes | dict[str, Any]) -> Callable[[Host], None]:
-    """Return a function that sends a message."""
-    return lambda host: host.frame(message)
-
-
-def _garbage(host: Host) -> None:
-    host.write(b"garbage, garbage")
+# ---- after the greeting
 
 
 def _hang_up(host: Host) -> None:
@@ -196,17 +163,7 @@ def _huge_frames(host: Host) -> None:
         host.frame(b'{"kind":"answered","call":1,"tasks":{"x":[' + b"[]," * 1_000_000 + b"[]]}}")
 
 
-AT_HELLO: dict[str, Callable[..., None]] = {
-    "events-first": _say({"kind": "port_opened", "seq": 1, "task": "worker:0", "attempt": 0}),
-    "refused": _say({"kind": "refused", "reason": ESCAPES}),
-    "superseded": _say({"kind": "superseded", "by": 7}),
-}
-AFTER_GREETING: dict[str, Callable[..., None]] = {
-    "deep": _say(b'{"kind":' + b"[" * 500_000 + b"}"),
-    "garbage": _garbage,
-    "hang-up": _hang_up,
-    "huge-frames": _huge_frames,
-}
+AFTER_GREETING: dict[str, Callable[..., None]] = {"hang-up": _hang_up, "huge-frames": _huge_frames}
 
 
 # ---- while a task runs
@@ -224,22 +181,12 @@ def _many_events(host: Host, task: str, attempt: int) -> None:
         host.tell("breakpoint_reached", task=task, attempt=attempt, file="a.py", line=1, function="f")
 
 
-def _escapes(host: Host, task: str, attempt: int) -> None:
-    host.output(task, attempt, b"\x1b]52;c;ZXZpbA==\x07x\n")
-
-
 def _hold(host: Host, task: str, attempt: int) -> None:
     while True:
         host.answer(host.read_frame())
 
 
-AT_START: dict[str, Callable[..., None]] = {
-    "flood": _flood,
-    "many-events": _many_events,
-    "escapes": _escapes,
-    "hold": _hold,
-}
-ENDINGS: dict[str, dict[str, Any]] = {"evidence": {"code": None, "signal": 9, "evidence": ESCAPES}}
+AT_START: dict[str, Callable[..., None]] = {"flood": _flood, "many-events": _many_events, "hold": _hold}
 
 
 # ---- when files are offered
@@ -256,11 +203,10 @@ def _many_wishes(host: Host, order: dict[str, Any]) -> None:
 AT_OFFER: dict[str, Callable[..., None]] = {"many-wishes": _many_wishes}
 
 BOOTING = (*BEFORE_BOOT, *AT_BOOT)
-SPEAKING = (*AT_HELLO, *AFTER_GREETING, *(mode for mode in AT_START if mode != "hold"), *ENDINGS)
+SPEAKING = ("flood", "many-events", *AFTER_GREETING)
 
 
 def main() -> None:
-    """Behave as HOSTILE_MODE says."""
     host = Host(os.environ["HOSTILE_MODE"])
     host.boot(sys.argv[-1])
     host.serve()

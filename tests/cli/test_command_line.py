@@ -27,8 +27,6 @@ OPEN = ("--set", "network=open")
 
 
 class TestRun:
-    """`tflaunch run`."""
-
     @pytest.mark.parametrize("dashes", [(), ("--",)])
     def test_options_end_at_the_first_word_of_the_command(self, dashes: tuple[str, ...], tmp_path: Path):
         command = ["python", "a.py", "--name", "mnist", "-n", "8", "--chief", "-d", "--epochs", "3", "--", "x"]

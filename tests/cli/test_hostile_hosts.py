@@ -25,7 +25,6 @@ GRACE = 1.0
 MOST_MEMORY = 100 * 1024  # KiB
 MOST_SHOWN = 2**16
 """Bytes of each stream that are kept: a flood is gigabytes."""
-SUCCEED = ("escapes",)
 
 
 class Ended(NamedTuple):
@@ -64,16 +63,9 @@ class Stage:
             return Ended(process.wait(), out.result(), err.result(), memory)
 
     def spec(self, **fields: Any) -> Path:
-        """Write a spec with a task on the host."""
         limits = {"connect": CONNECT, "grace": GRACE, "lease": "8s", "heartbeat": "2s"}
-        hosts = {"h1": {"docker": "c1"}}
-        common: dict[str, Any] = {
-            "cluster": {"worker": ["h1"]},
-            "hosts": hosts,
-            "strategy": "none",
-            "command": ["train"],
-        }
-        return self.launch.spec(**{**common, "timeouts": limits, "restart": {"max": 0}, **fields})
+        task: dict[str, Any] = {"cluster": {"worker": ["h1"]}, "strategy": "none", "command": ["train"]}
+        return self.launch.spec(**task, hosts={"h1": {"docker": "c1"}}, timeouts=limits, restart={"max": 0}, **fields)
 
 
 def tail(stream: IO[str]) -> str:
@@ -85,7 +77,6 @@ def tail(stream: IO[str]) -> str:
 
 
 def peak(pid: int) -> int:
-    """Return the peak memory of a process, in KiB."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -95,52 +86,48 @@ def peak(pid: int) -> int:
 
 @pytest.fixture
 def stage(launch: Launch) -> Stage:
-    """A stage for a test."""
     return Stage(launch)
 
 
-def some(modes: tuple[str, ...]) -> list[Any]:
-    """Play every fifth part in short tests, too."""
-    return [pytest.param(mode, marks=[pytest.mark.thorough] if n % 5 else []) for n, mode in enumerate(modes)]
+def thorough(modes: tuple[str, ...]) -> list[Any]:
+    """Play the first of these parts in short tests, too."""
+    return [modes[0], *(pytest.param(mode, marks=pytest.mark.thorough) for mode in modes[1:])]
 
 
-def check_words(mode: str, ended: Ended) -> None:
+def check_words(ended: Ended) -> None:
     """Check that tflaunch's output is its own, and printable."""
-    said = f"{mode}: {ended}"
-    assert "Traceback" not in ended.err, said
+    assert "Traceback" not in ended.err, ended
     lines = ended.err.splitlines()
-    assert all(line.isprintable() for line in lines), said
-    assert mode in SUCCEED or not [line for line in lines if line.startswith("tflaunch: done")], said
+    assert all(line.isprintable() and not line.startswith("tflaunch: done") for line in lines), ended
 
 
-def check_up(mode: str, ended: Ended) -> None:
+def check_up(ended: Ended) -> None:
     """Check how a run with this host ended."""
-    check_words(mode, ended)
-    assert ended.code == 0 if mode in SUCCEED else ended.code in (3, 125, 137), (mode, ended)
-    assert ended.err.strip(), mode
-    assert ended.memory < MOST_MEMORY, (mode, ended)
+    check_words(ended)
+    assert ended.code in (3, 125, 137), ended
+    assert ended.err.strip()
+    assert ended.memory < MOST_MEMORY, ended
 
 
-@pytest.mark.parametrize("mode", some(hostile_host.BOOTING))
+@pytest.mark.parametrize("mode", thorough(hostile_host.BOOTING))
 def test_before_there_is_an_agent(stage: Stage, mode: str) -> None:
     ended = stage.play(mode, "up", stage.spec())
-    check_up(mode, ended)
+    check_up(ended)
     assert ended.code == 3
 
 
-@pytest.mark.parametrize("mode", some(hostile_host.SPEAKING))
+@pytest.mark.parametrize("mode", thorough(hostile_host.SPEAKING))
 def test_an_agent_that_says_anything(stage: Stage, mode: str) -> None:
     """The run ends, and can be inspected afterwards."""
-    check_up(mode, stage.play(mode, "up", stage.spec()))
-    for verb in ("events", "ps", "report") if mode in hostile_host.ENDINGS else ("events",):
-        shown = stage.play(mode, verb)
-        check_words(mode, shown)
-        assert shown.code in (0, 3, 125), (mode, verb, shown)
-        assert all(line.isprintable() for line in shown.out.splitlines()), (mode, verb, shown)
+    check_up(stage.play(mode, "up", stage.spec()))
+    shown = stage.play(mode, "events")
+    check_words(shown)
+    assert shown.code in (0, 3, 125), shown
+    assert all(line.isprintable() for line in shown.out.splitlines()), shown
 
 
 def test_an_upload_that_nobody_asked_for(stage: Stage) -> None:
-    check_up("many-wishes", stage.play("many-wishes", "up", stage.spec(sync={"paths": ["job.json"]})))
+    check_up(stage.play("many-wishes", "up", stage.spec(sync={"paths": ["job.json"]})))
 
 
 def held(stage: Stage) -> subprocess.Popen[str]:

@@ -29,8 +29,6 @@ def home(tmp_path: Path) -> Path:
 
 
 class TestPlan:
-    """`tflaunch plan`."""
-
     def test_plan_names_every_process_and_when_the_job_is_done(self, tmp_path: Path, home: Path):
         """As JSON, in the documented format, and in words; no directory for runs is made."""
         path = written(tmp_path, GOOD["every-field"])
@@ -120,8 +118,6 @@ def test_the_schema_accepts_what_tflaunch_runs_and_refuses_what_it_refuses(home:
 
 
 class TestHelp:
-    """Help, and invalid command lines."""
-
     @pytest.mark.parametrize("flag", ["--help", "-h"])
     def test_help_names_the_verbs_that_most_people_need_and_an_example(self, flag: str, home: Path):
         """On stdout, with exit code 0; at most 24, those before a run first."""

@@ -75,7 +75,6 @@ class Bad(NamedTuple):
 
 
 def text(title: str, file: str, content: bytes | str, *words: str) -> Bad:
-    """A file with this content."""
     return Bad(title, file, content, words)
 
 
@@ -202,7 +201,6 @@ CORPUS = [bad for bad in ALL if bad.content is not forbidden or os.geteuid() != 
 
 
 def put(bad: Bad, directory: Path) -> Path:
-    """Make the bad file and return its path."""
     path = directory / bad.file
     if callable(bad.content):
         bad.content(path)

@@ -106,7 +106,6 @@ def odd_parent(launch: Launch, umask: str, directory: str = "gone") -> list[str]
 
 
 def signals_in(process: psutil.Process, field: str) -> int:
-    """Return a mask of signals in the status of a process."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(status.partition(f"{field}:\t")[2].split()[0], 16)
 

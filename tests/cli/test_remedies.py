@@ -17,7 +17,7 @@ import tflaunch
 import tflaunch_worker
 from support.documents import check_usage
 from support.fixed_ports import free_ports
-from support.launch import PATIENCE, Launch
+from support.launch import Launch
 from tflaunch.cli import main
 from tflaunch.cli.arguments.unknown_options import ANSWERS
 from tflaunch.clusterspec.model import Spec
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.cli
 
 
 def printed(pattern: str, text: str) -> str:
-    """Return the command that a message prints."""
     found = re.search(pattern, text)
     assert found is not None, text
     return found[1]
@@ -38,26 +37,6 @@ def test_a_program_in_place_of_a_spec_is_run_by_the_command_that_is_proposed(lau
     refused = launch.run("up", "my train.py", code=2)
     ran = launch.paste(printed(r"try: (tflaunch run .*)", refused.stderr))
     assert (ran.returncode, ran.stdout.count("trained")) == (0, 2), ran.stderr
-
-
-@pytest.mark.thorough
-def test_a_deadline_is_raised_as_is_proposed(launch: Launch) -> None:
-    """The option can be added to the command that was given."""
-    script = "until [ -e go ]; do sleep 0.05; done"
-    spec = launch.shell(script, strategy="none", timeouts={"deadline": 1, "grace": 0})
-    stopped = launch.up(spec, code=124)
-    option = printed(r"e\.g\. (--set \S+)", stopped.stderr)
-    (launch.directory / "go").touch()
-    assert launch.paste(f"tflaunch up {spec} {option}").returncode == 0
-
-
-def test_a_run_that_was_left_is_ended_as_is_proposed(launch: Launch) -> None:
-    launch.run("up", "-d", launch.shell("echo up; exec sleep 9999"))
-    attached = launch.start("attach", until="up", count=2)
-    attached.send_signal(signal.SIGINT)
-    _, said = attached.communicate(timeout=PATIENCE)
-    assert launch.paste(printed(r"`(tflaunch down [^`]*)`", said)).returncode == 0
-    assert launch.survivors() == []
 
 
 def test_a_directory_that_others_can_write_to_is_mended_as_is_proposed(launch: Launch) -> None:

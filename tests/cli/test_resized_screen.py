@@ -150,7 +150,6 @@ def eight(launch: Launch) -> Path:
 
 
 def own_lines(lines: list[str]) -> list[str]:
-    """Return the lines of tasks, sorted."""
     return sorted(line for line in lines if line.startswith(("worker:", "[")))
 
 

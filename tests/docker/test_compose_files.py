@@ -22,7 +22,6 @@ SCHEMA = json.loads(Path(__file__).with_name("compose-spec.json").read_text())
 
 
 def read(name: str = "docker-compose.yml") -> Any:
-    """Return the content of a compose file."""
     return yaml.safe_load((REPOSITORY / name).read_text())
 
 

@@ -46,21 +46,6 @@ def test_two_containers_reduce_together(launch: Launch, containers: list[str]) -
     assert ended.stdout.count("sum 2.0") == 2
 
 
-def test_a_task_has_the_environment_of_its_container(launch: Launch, containers: list[str]) -> None:
-    """Including the directory of tflaunch's files, but nothing of another task's; the spec overrides it."""
-    script = 'echo "$PATH $LD_LIBRARY_PATH $PWD $TFLAUNCH_RUN"; ls -d /state/own/runs/*/agents/*'
-    spec = launch.spec(**fields(containers, "sh", "-c", script), strategy="none")
-    ended = launch.succeed("up", spec, "--name", "own")
-    path = "/opt/own/bin:/opt/tflaunch/bin:/usr/bin:/bin"
-    assert len(re.findall(rf"{path} /opt/own/lib /state own-", ended.stdout)) == 2
-    assert len(re.findall(r"/state/own/runs/own-\S+/agents/", ended.stdout)) == 2
-    hosts = {name: {"docker": name, "python": "/usr/bin/python3"} for name in containers}
-    env = {"LD_LIBRARY_PATH": "/of/the/spec"}
-    rest: dict[str, Any] = {"strategy": "none", "hosts": hosts, "env": env}
-    ended = launch.succeed("up", launch.spec(**{**fields(containers, "sh", "-c", script), **rest}))
-    assert ended.stdout.count(f"/usr/bin:{path} /of/the/spec /state") == 2
-
-
 def test_secrets_reach_tasks_in_containers(engine: Engine, launch: Launch, containers: list[str]) -> None:
     """They are on no command line in a container, in none of its files, and nothing that the engine knows of it."""
     value = "s3cret-of-a-variable"

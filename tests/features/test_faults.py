@@ -58,7 +58,6 @@ class Entry(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A name for people."""
         return f"{self.place.partition('.')[0]}-{self.feature}-{self.method}"
 
 

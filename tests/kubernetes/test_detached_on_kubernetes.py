@@ -51,12 +51,10 @@ def start(launch: Launch, directory: Path, program: str = ENDS_WHEN_TOLD, kubern
 
 
 def job(run: str) -> str:
-    """Return the name of the Job of a run's supervisor."""
     return f"cluster-{run[-4:]}-launcher"
 
 
 def pod(run: str, index: int) -> str:
-    """Return the name of a worker's pod."""
     return f"cluster-{run[-4:]}-worker-{index}"
 
 
@@ -68,7 +66,6 @@ def pids(launch: Launch) -> list[int]:
 
 
 def end_tasks(launch: Launch) -> None:
-    """Let the tasks exit with code 7."""
     launch.succeed("kill", "-s", "USR1", "worker")
 
 
@@ -227,21 +224,14 @@ def test_the_launcher_may_run_commands_in_pods_of_its_run_alone(kube: Kube, laun
     launch.succeed("down")
 
 
-def test_an_image_without_tflaunch_is_named(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    spec = {**SHORT, "workdir": "/", "kubernetes": {}}
-    refused = launch.up(written(tmp_path, spec), "-d", code=3)
-    assert f"image {IMAGE!r} has no tflaunch" in refused.stderr
-    assert json.loads(launch.run("ls", "--json").stdout) == []
-    kube.wait_until_empty()
-
-
 @pytest.mark.parametrize(
     ("fields", "code", "reason"),
     [
         ({"run_volume": "missing", "pending": "8s"}, 3, 'persistentvolumeclaim "missing" not found'),
         ({}, 2, "MB when packed, more than the 14 MB that a launcher in the cluster can begin with; leave files out"),
+        ({"launcher_image": IMAGE}, 3, f"image {IMAGE!r} has no tflaunch"),
     ],
-    ids=["no-claim", "too-much-code"],
+    ids=["no-claim", "too-much-code", "no-tflaunch"],
 )
 def test_a_run_that_cannot_begin_leaves_nothing(
     fields: dict[str, str], code: int, reason: str, kube: Kube, launch: Launch, tmp_path: Path

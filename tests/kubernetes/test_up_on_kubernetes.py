@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.kube_cluster import IMAGE, Kube
-from support.launch import Launch, wait_for_end
+from support.launch import Launch, read_errors_until, wait_for_end
 from support.specs import REPOSITORY, written
 from support.terminals import Terminal
 
@@ -46,19 +45,7 @@ def spec(directory: Path, program: str, workers: int = 2, **fields: Any) -> Path
 
 
 def pod(launch: Launch, index: int) -> str:
-    """Return the name of a worker's pod in the only run."""
     return f"cluster-{launch.run_directory().name[-4:]}-worker-{index}"
-
-
-def messages_until(process: subprocess.Popen[str], words: str) -> str:
-    """Read a command's messages until one contains ``words``."""
-    assert process.stderr is not None
-    text = ""
-    while words not in text:
-        line = process.stderr.readline()
-        assert line, f"it ended after {text!r}"
-        text += line
-    return text
 
 
 def test_the_exit_code_is_the_programs_and_nothing_is_left(kube: Kube, launch: Launch, tmp_path: Path) -> None:
@@ -80,47 +67,29 @@ kind: ResourceQuota
 metadata: {name: none}
 spec: {hard: {pods: "0"}}
 """
-CLAIM = """
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: unbound}
-spec: {accessModes: [ReadWriteOnce], storageClassName: none, resources: {requests: {storage: 1Gi}}}
-"""
 TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
     "image": ({"container": {"image": "lab/missing:1"}}, "its image 'lab/missing:1' cannot be pulled"),
     "node": (
         {"container": {"image": IMAGE, "resources": {"memory": "4000Gi"}}},
         "its pod has no node: 0/1 nodes are available: 1 Insufficient memory",
     ),
-    "gpu": (
-        {"container": {"image": IMAGE, "resources": {"gpu": 1}}},
-        "its pod has no node: 0/1 nodes are available: 1 Insufficient nvidia.com/gpu",
-    ),
     "quota": ({"kubernetes": {"namespace": "narrow"}}, "exceeded quota"),
     "claim": (
         {"container": {"image": IMAGE, "volumes": {"/data": "no-such-claim"}}},
         'persistentvolumeclaim "no-such-claim" not found',
     ),
-    "storage class": (
-        {"container": {"image": IMAGE, "volumes": {"/data": "unbound"}}},
-        "unbound immediate PersistentVolumeClaims",
-    ),
 }
 
 
 @contextmanager
-def lacking(kube: Kube, trouble: str) -> Iterator[str]:
-    """Make what a trouble needs, and return the namespace for it."""
-    if trouble == "quota":
+def a_quota(kube: Kube, *, is_wanted: bool) -> Iterator[str]:
+    """Return the namespace for a run, where no pod is allowed if ``is_wanted``."""
+    if is_wanted:
         kube.kubectl("create", "namespace", "narrow")
         kube.kubectl("create", "--namespace=narrow", "--filename=-", given=QUOTA)
-    if trouble == "storage class":
-        kube.kubectl("create", "--filename=-", given=CLAIM)
-    yield "narrow" if trouble == "quota" else "default"
-    if trouble == "quota":
+    yield "narrow" if is_wanted else "default"
+    if is_wanted:
         kube.kubectl("delete", "namespace", "narrow")
-    if trouble == "storage class":
-        kube.kubectl("delete", "--filename=-", given=CLAIM)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
@@ -128,27 +97,24 @@ def test_what_a_pod_waits_for_is_told_and_ctrl_c_leaves_nothing(
     trouble: str, kube: Kube, launch: Launch, tmp_path: Path
 ) -> None:
     fields, words = TROUBLES[trouble]
-    with lacking(kube, trouble) as namespace:
+    with a_quota(kube, is_wanted=trouble == "quota") as namespace:
         process = launch.start("up", spec(tmp_path, WAITS, **fields))
-        messages_until(process, words)
+        read_errors_until(process, words)
         process.send_signal(signal.SIGINT)
         wait_for_end(process, 130)
         kube.wait_until_empty(namespace)
 
 
-@pytest.mark.parametrize("trouble", ["image", "storage class"])
-def test_doctor_names_what_a_pod_would_wait_for(trouble: str, kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    fields, words = TROUBLES[trouble]
-    fields = {**fields, "kubernetes": {**fields.get("kubernetes", {}), "pending": 15}}
-    with lacking(kube, trouble) as namespace:
-        ended = launch.run("doctor", spec(tmp_path, WAITS, workers=1, **fields), code=3)
-        assert words in ended.stdout
-        kube.wait_until_empty(namespace)
+def test_doctor_names_what_a_pod_would_wait_for(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    fields, words = TROUBLES["image"]
+    ended = launch.run("doctor", spec(tmp_path, WAITS, workers=1, **{**fields, "kubernetes": {"pending": 15}}), code=3)
+    assert words in ended.stdout
+    kube.wait_until_empty()
 
 
 def test_a_pod_that_is_deleted_comes_back_without_a_charge(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     process = launch.start("up", spec(tmp_path, COUNTS))
-    messages_until(process, "tflaunch: run ")
+    read_errors_until(process, "tflaunch: run ")
     launch.wait_for_log("worker:1", "attempt 0")
     kube.kubectl("delete", "pod", pod(launch, 1), "--wait=false")
     _, errors = wait_for_end(process)
@@ -159,10 +125,10 @@ def test_a_pod_that_is_deleted_comes_back_without_a_charge(kube: Kube, launch: L
 
 def test_an_apiserver_that_pauses_costs_the_links_alone(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     process = launch.start("up", spec(tmp_path, UNTIL_GO))
-    messages_until(process, "tflaunch: run ")
+    read_errors_until(process, "tflaunch: run ")
     with kube.without("kube-apiserver"):
-        messages_until(process, "lost the link")
-    messages_until(process, "is restored")
+        read_errors_until(process, "lost the link")
+    read_errors_until(process, "is restored")
     for index in range(2):
         kube.kubectl("exec", pod(launch, index), "--", "touch", "/tmp/go")
     _, errors = wait_for_end(process)
@@ -182,12 +148,12 @@ time.sleep(9999 if os.environ["TFLAUNCH_ATTEMPT"] == "0" else 0)
 
 def test_a_drained_node_lets_tasks_save_and_costs_no_restart(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     process = launch.start("up", spec(tmp_path, SAVES))
-    messages_until(process, "tflaunch: run ")
+    read_errors_until(process, "tflaunch: run ")
     for task in ("worker:0", "worker:1"):
         launch.wait_for_log(task, "attempt 0")
     try:
         kube.kubectl("drain", "node-0", "--force", "--pod-selector=tflaunch/run")
-        messages_until(process, "its pod has no node")
+        read_errors_until(process, "its pod has no node")
     finally:
         kube.kubectl("uncordon", "node-0")
     _, errors = wait_for_end(process)
@@ -230,10 +196,10 @@ def test_a_node_that_does_not_answer_is_a_lost_host_until_it_returns(
 ) -> None:
     timeouts = {"lease": "8s", "grace": "2s", "heartbeat": "3s"}
     process = launch.start("up", spec(tmp_path, COUNTS, workers=1, timeouts=timeouts))
-    messages_until(process, "tflaunch: run ")
+    read_errors_until(process, "tflaunch: run ")
     launch.wait_for_log("worker:0", "attempt 0")
     with kube.without("kubelet"):
-        messages_until(process, "was lost")
+        read_errors_until(process, "was lost")
     wait_for_end(process)
     assert "attempt 1" in launch.log("worker:0")
 
@@ -247,7 +213,7 @@ def test_too_little_memory_is_named(kube: Kube, launch: Launch, tmp_path: Path) 
 def test_a_run_whose_supervisor_was_killed_is_ended_by_down(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     path = spec(tmp_path, WAITS)
     process = launch.start("up", path)
-    launch_text = messages_until(process, "tflaunch: run ")
+    launch_text = read_errors_until(process, "tflaunch: run ")
     process.kill()
     process.communicate()
     run = launch_text.partition("tflaunch: run ")[2].partition(":")[0]

@@ -23,7 +23,6 @@ def spec(script, **fields):
 
 
 def program(launch: Launch, text: str) -> subprocess.CompletedProcess[str]:
-    """Run a program on the login node."""
     command = [*launch.prefix, sys.executable, "-c", HEAD + text]
     options: dict[str, Any] = {"cwd": launch.directory, "env": launch.env, "text": True, "capture_output": True}
     return subprocess.run(command, timeout=PATIENCE, check=False, **options)

@@ -34,12 +34,10 @@ def shell(launch: Launch, script: str, **fields: Any) -> Path:
 
 
 def job_of(launch: Launch) -> str:
-    """Return the job ID of the only run."""
     return str(json.loads((launch.run_directory() / "slurm.json").read_text())["job"])
 
 
 def wait_for_files(slurm: SlurmBed, launch: Launch, *names: str) -> None:
-    """Wait until tasks have created files."""
     slurm.wait_until(lambda: all((launch.directory / name).exists() for name in names), f"no {names}")
 
 
@@ -163,14 +161,6 @@ def test_outside_an_allocation_that_is_said(nodes: SlurmBed, launch: Launch) -> 
     ended = launch.up(launch.spec(discover={"worker": "slurm"}, command=["true"]), code=2)
     assert "this is not a Slurm allocation" in ended.stderr
     assert "--on slurm" in ended.stderr
-
-
-@pytest.mark.thorough
-def test_what_slurm_refuses_is_said(nodes: SlurmBed, launch: Launch) -> None:
-    """In Slurm's own words."""
-    ended = launch.up(shell(launch, "true"), "--on", "slurm", "--partition", "nosuch", code=3)
-    assert "Slurm does not take the job: invalid partition specified: nosuch" in ended.stderr
-    assert json.loads(launch.run("ls", "--json").stdout) == []
 
 
 @pytest.mark.thorough

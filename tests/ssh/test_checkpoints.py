@@ -91,6 +91,7 @@ def test_hosts_are_destroyed(bed: Bed, launch: Launch, tmp_path: Path, seed: int
         copied.append(copied_since(launch, seq - 1)[-1]["step"])
         bed.power_off(lost[-1])
         bed.power_on(lost[-1])
+        assert not [*bed.home_of(lost[-1]).rglob("ckpt-*")], "its disk is empty"
         seq = wait_until(partial(starts_after, launch, number), running)[-1]["seq"]
     wait_until(lambda: copied_since(launch, seq), running)
     (tmp_path / "written").write_text(str(attempts(launch, "worker:0")[-1][1] + 8 * EVERY))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from typing import Any
 import psutil
 import pytest
 
-import tflaunch
 from support.fake_tensorboard import Said, stand_in
 from support.fixed_ports import free_ports
 from support.launch import Launch, read_until, wait_for_end
@@ -198,27 +196,6 @@ def test_the_command_that_is_told_leads_to_it(launch: Launch, sshd: StartSshd) -
 
 
 # ---- functions as tasks
-
-
-def test_values_come_home(launch: Launch, sshd: StartSshd, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several parts of them, from hosts with a bare Python, and from processes that have imported modules before."""
-    hosts = {"h1": sshd(), "h2": sshd()}
-    monkeypatch.setenv("HOME", str(home_for_client(launch.directory / "user", hosts)))
-    monkeypatch.setenv("TFLAUNCH_HOME", str(launch.home))
-    monkeypatch.chdir(launch.directory)
-    python = os.path.realpath(sys.executable)
-    fields: dict[str, Any] = {"cluster": {"worker": [*hosts]}, "hosts": {"*": {"python": python}}, "strategy": "none"}
-    given = bytes(range(256)) * 4000
-
-    def double(data: bytes) -> tuple[str, str, bytes]:
-        return os.environ["TFLAUNCH_PRELOAD"], os.environ["HOME"], data * 2
-
-    values = tflaunch.run(double, args=(given,), preload=["json", "decimal"], timeout=PATIENCE, **fields).values
-    assert {task: (preloaded, data) for task, (preloaded, _, data) in values.items()} == {
-        "worker:0": ("json,decimal", given * 2),
-        "worker:1": ("json,decimal", given * 2),
-    }
-    assert len({home for _, home, _ in values.values()} - {os.environ["HOME"]}) == 2
 
 
 # ---- another release of tflaunch

@@ -14,12 +14,10 @@ from typing import Any
 import psutil
 import pytest
 
-from support.disks import MakeDisk, missing
 from support.launch import PATIENCE, Launch, read_errors_until, read_until, wait_for_end
 from support.processes import is_agent, parent_of, without_forks
 from support.specs import TFLAUNCH
 from support.sshd import USER, Sshd, StartSshd, home_for_client
-from support.waiting import wait_gone
 
 pytestmark = pytest.mark.ssh
 
@@ -192,7 +190,6 @@ def login(lines: str) -> Make:
 
 
 def open_directory(host: Sshd) -> None:
-    """Make a directory that others may write to."""
     (host.home / "open").mkdir()
     (host.home / "open").chmod(0o777)
 
@@ -266,17 +263,6 @@ def test_noise_of_a_login_cannot_be_taken_for_us(launch: Launch, sshd: StartSshd
     assert "fine" in ended.stdout
 
 
-def test_what_cannot_be_used_is_one_sentence(launch: Launch, sshd: StartSshd) -> None:
-    """A variable that the host does not have, 126; a configuration of SSH, with the place in it, 3."""
-    hosts = {"h1": sshd()}
-    ended = launch.up(shell_on(launch, hosts, "true", env={"DATA": "${host:NO_SUCH_VARIABLE}/data"}), code=126)
-    assert "variable 'NO_SUCH_VARIABLE' is not set on this host" in ended.stderr
-    (launch.directory / "user" / ".ssh" / "config").write_text("Host h1\n  Port nonsense\n")
-    ended = launch.up(shell_on(launch, hosts, "true"), code=3)
-    (sentence,) = ended.stderr.splitlines()
-    assert "/.ssh/config line 2: Bad port 'nonsense'" in sentence
-
-
 PRINT_PLACE = "import os, tflaunch_worker.training as t; print(t.workers(), t.__file__, os.environ['PYTHONPATH'])"
 
 
@@ -296,23 +282,3 @@ def test_what_programs_need_travels_too(launch: Launch, sshd: StartSshd) -> None
     assert (count, place) == ("1", f"{archive}/tflaunch_worker/training/__init__.py")
     assert modules == f"{archive}/tflaunch_worker/features/debug/in_tasks"
     assert archive.startswith(str(host.directory))
-
-
-def test_a_full_disk_on_a_host_costs_words(launch: Launch, sshd: StartSshd, disk: MakeDisk) -> None:
-    """A full spool: the launcher is frozen during a long output; the gap is reported, the code is its own."""
-    host = sshd()
-    home = disk(launch.directory / "small")
-    count = 2_000_000
-    script = f"echo $$; until test -e go; do sleep 0.05; done; seq {count}; exit 7"
-    settings = {"h1": {"env": {"TFLAUNCH_HOME": str(home)}}}
-    fields: dict[str, Any] = {"restart": {"max": 0}, "timeouts": PATIENT}
-    running = launch.start("up", shell_on(launch, {"h1": host}, script, settings, **fields))
-    task = int(read_until(running, "\n").split()[-1])
-    running.send_signal(signal.SIGSTOP)
-    (host.home / "go").touch()
-    wait_gone(task)
-    running.send_signal(signal.SIGCONT)
-    wait_for_end(running, 7)
-    log, words = launch.log("worker:0"), f"{task}\n" + "".join(f"{number}\n" for number in range(1, count + 1))
-    assert missing(log, words) > len(words) / 4
-    assert log.endswith(" bytes of output are missing here: there was no room for them ----\n")

@@ -69,25 +69,6 @@ def starts(launch: Launch) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.thorough
-def test_a_gang_shrinks_and_grows(bed: Bed, launch: Launch) -> None:
-    """Three workers, two while the host of the first is off, three again; never two attempts at a time."""
-    with bed.watch() as watch:
-        running = start(bed, launch, GANG, elastic={"min_workers": 2, "retry": "5s"})
-        read_until(running, "attempt 0 of 3 workers", 3)
-        bed.power_off(1)
-        read_until(running, "of 2 workers", 2)
-        bed.power_on(1)
-        read_until(running, "of 3 workers", 3)
-        err = finish(launch, running)
-    assert not watch.clashes()
-    assert "host h1 was lost" in err
-    assert "restart 1 starts without h1: 2 tasks of 3" in err
-    assert "h1 is back; the gang restarts with it" in err
-    assert "done: 3 tasks, after 2 restarts" in err
-    assert not [sample for sample in watch.samples if len({one.attempt for one in sample.living}) > 1]
-
-
 def test_a_gang_moves_to_the_spare_host_and_back(bed: Bed, launch: Launch) -> None:
     """Without a wait; the host that returns is spare from then on, and takes the place of the next one."""
     with bed.watch() as watch:
@@ -110,32 +91,6 @@ def test_a_gang_moves_to_the_spare_host_and_back(bed: Bed, launch: Launch) -> No
     assert "worker:1 moves from h2 to h3; 0 spare hosts left" in err
     assert "h2 is a spare host now" in err
     assert "worker:1 moves from h3 to h2; 0 spare hosts left" in err
-
-
-@pytest.mark.thorough
-def test_a_killed_supervisor_knows_where_tasks_are(bed: Bed, launch: Launch) -> None:
-    """It is killed when it has decided to move a task; the one that takes over starts it there, once."""
-    with bed.watch() as watch:
-        running = start(bed, launch, {"worker": ["h1", "h2"]}, spares=1, timeouts={**QUICK, "lease": 20})
-        read_until(running, "attempt 0 of", 2)
-        bed.power_off(2)
-        wait_until(lambda: launch.records("host_lost") or launch.records("hold_ports", host="h3"), running)
-        running.kill()
-        running.communicate(timeout=PATIENCE)
-        running = launch.start("up", "--resume", launch.run_directory().name)
-        wait_until(lambda: starts(launch).get("worker:1") == ["h2", "h3"], running)
-        err = finish(launch, running)
-    assert not watch.clashes()
-    assert starts(launch)["worker:1"] == ["h2", "h3"]
-    assert "worker:1 moved from h2 to h3" in err
-
-
-@pytest.mark.thorough
-def test_a_spare_host_that_is_not_there_is_reported(bed: Bed, launch: Launch) -> None:
-    bed.power_off(3)
-    running = start(bed, launch, {"worker": ["h1", "h2"]}, spares=1)
-    read_until(running, "attempt 0 of", 2)
-    assert "warning: the spare host h3 is not there: " in finish(launch, running)
 
 
 # ---- with TensorFlow

@@ -119,15 +119,6 @@ def test_every_fault_of_a_host_is_found_in_one_visit(bed: Bed, launch: Launch) -
     assert str(bed.home / "state") in found["checkpoints"]
 
 
-def test_what_is_missing_is_named(bed: Bed, launch: Launch) -> None:
-    """A program and a host."""
-    change: dict[str, Any] = {"command": ["python", "nosuch.py"], "h2": {"ssh": "h2:9"}}
-    code, found = examined(bed.control(launch), spec(launch, **change))
-    assert code == 3
-    assert "nosuch.py is not there" in found["program"]
-    assert "h2" in found["reach"]
-
-
 @pytest.mark.parametrize("preflight", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_up_finds_a_closed_port_before_tensorflow_starts(bed: Bed, launch: Launch, preflight: bool) -> None:
     """Exit 3 with the pairs that cannot connect; --no-preflight skips the check."""

@@ -99,7 +99,6 @@ class Machine:
         self._stack.callback(_stop, server)
 
     def closed(self, port: int, address: str = "127.0.0.9", **changes: Any) -> Target:
-        """Return the target of an arbitrary port."""
         key = self.keys["client"]
         target = Target("x", address, port, USER, identity_files=(str(key),), host_key_name=address)
         return target._replace(**changes)
@@ -117,7 +116,6 @@ class Machine:
         return path
 
     def connect(self, target: Target) -> paramiko.Transport:
-        """Return a connection."""
         return self.connector.connect(target, Limit.of(PATIENCE))
 
     def reach(self, target: Target, command: str = "echo $SSH_CONNECTION") -> str:
@@ -125,12 +123,10 @@ class Machine:
         return said_by(self.connect(target), command)
 
     def reach_all(self, targets: Sequence[Target]) -> list[paramiko.Transport]:
-        """Return connections that are made at once."""
         with ThreadPoolExecutor(len(targets)) as pool:
             return list(pool.map(self.connect, targets))
 
     def error(self, target: Target, timeout: float = PATIENCE) -> str:
-        """Return the sentence with which a connection fails."""
         with pytest.raises(LinkError) as caught:
             self.connector.connect(target, Limit.of(timeout))
         sentence = str(caught.value)
@@ -140,7 +136,6 @@ class Machine:
         return sentence
 
     def errors(self, targets: Sequence[Target]) -> list[str]:
-        """Return the sentences with which connections fail that are made at once."""
         with ThreadPoolExecutor(len(targets)) as pool:
             return list(pool.map(self.error, targets))
 
@@ -202,14 +197,6 @@ def test_every_format_of_ssh_keygen(machine: Machine, tmp_path: Path, form: str)
     authorize(host.directory, key)
     key.with_name("key.pub").unlink()
     assert machine.reach(machine.target(host, identity_files=(str(key),)))
-
-
-def test_many_hosts_share_a_key(machine: Machine) -> None:
-    """Its file is read once, whichever host is first."""
-    hosts = [machine.start(host_keys=["host-shared"]) for _ in range(6)]
-    targets = [machine.target(host) for host in hosts] * 4
-    said = [said_by(transport).split()[2] for transport in machine.reach_all(targets)]
-    assert said == [target.address for target in targets]
 
 
 @pytest.mark.parametrize("beside", [True, False], ids=["public half beside", "no public half"])
@@ -648,7 +635,6 @@ def test_a_port_that_says_something_else_and_hangs_up(machine: Machine, case: st
 
 
 def read_all(client: socket.socket) -> None:
-    """Read until the other side hangs up."""
     while client.recv(4096):
         pass
 
@@ -991,7 +977,6 @@ def _pipe(source: socket.socket, sink: socket.socket) -> None:
 
 
 def asked(*command: str | Path) -> str:
-    """Return the output of an OpenSSH program."""
     return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL).stdout
 
 

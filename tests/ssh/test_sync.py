@@ -46,7 +46,6 @@ def code_on(host: Sshd) -> list[Path]:
 
 
 def files_below(directory: Path) -> set[str]:
-    """Return the paths of all files below a directory."""
     return {path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()}
 
 
@@ -87,25 +86,6 @@ def test_a_program_runs_on_hosts_that_had_nothing_of_it(launch: Launch, sshd: St
         assert all(path.startswith(mine) for path in state if path.startswith("runs/")), state
         for private in (host.home / STATE, host.home / STATE / "files", code.parent, code):
             assert private.stat().st_mode & 0o777 == 0o700
-
-
-def test_only_what_changed_travels(launch: Launch, sshd: StartSshd) -> None:
-    """The second run's host writes one more content, and rewrites no other."""
-    host = sshd()
-    write(launch, big=os.urandom(200_000), small="one")
-    spec = synced(launch, {"h1": host}, "cat", "small")
-    cache = host.home / STATE / "files"
-    assert launch.up(spec).returncode == 0
-    before = {path.name: path.stat().st_ino for path in cache.iterdir()}
-    write(launch, small="two")
-    ended = launch.succeed("up", spec)
-    assert "two" in ended.stdout
-    after = {path.name: path.stat().st_ino for path in cache.iterdir()}
-    assert before.items() <= after.items()
-    assert len(after) == len(before) + 1
-    first, second = code_on(host)
-    assert [(path / "small").read_text() for path in (first, second)] == ["one", "two"]
-    assert (first / "big").read_bytes() == (second / "big").read_bytes()
 
 
 def test_prune_removes_the_copies_on_the_hosts_of_a_run(launch: Launch, sshd: StartSshd) -> None:
@@ -151,7 +131,6 @@ def test_an_upload_goes_on_over_a_new_link(launch: Launch, sshd: StartSshd) -> N
 
 
 def wait_for_part(host: Sshd, size: int) -> None:
-    """Wait until that many bytes of a file have arrived."""
 
     def has_arrived() -> bool:
         for path in (host.home / STATE).glob("runs/*/agents/*/tasks/.files/*"):

@@ -15,9 +15,8 @@ import pytest
 from support.disks import DEPTH, make_deep
 from support.joined_host import Host, joined_host
 from support.played_agent import PlayedAgent
-from support.specs import SMALLEST, made
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.features.code import code_rules, selected_files, user_code
+from tflaunch.features.code import selected_files, user_code
 from tflaunch.features.code.selected_files import gather
 from tflaunch.features.code.user_code import PART, Code, CodeUpload, File, read_copy
 from tflaunch.plan.model import SyncPlan
@@ -333,18 +332,3 @@ def test_a_description_that_is_incomplete(tmp_path: Path, text: str) -> None:
     assert read_copy(tmp_path) is None, "it was begun by an earlier version, or its tasks run where the code is"
     (tmp_path / "code.json").write_text(text)
     assert read_copy(tmp_path) is None
-
-
-@pytest.mark.parametrize(
-    ("paths", "where", "words"),
-    [
-        (["src", "~ann/code"], "sync.paths[1]", "'~ann/code' is not below the spec's"),
-        (["src/../../lib"], "sync.paths[0]", "move the spec to a directory above both"),
-        (["a/b", "./c", "d..e", "."], None, ""),
-    ],
-)
-def test_what_is_copied_lies_below_the_directory_of_the_spec(paths: list[str], where: str | None, words: str) -> None:
-    spec = made({**SMALLEST, "sync": {"paths": paths, "exclude": ["/x", ".."]}})
-    problems = [*code_rules.find_problems(spec, Path())]
-    assert [problem.where for problem in problems] == ([] if where is None else [where])
-    assert all(words in problem.sentence() and problem.severity == "error" for problem in problems)

@@ -27,15 +27,6 @@ def test_a_drill_strikes_the_real_run_and_says_whether_it_recovered(launch: Laun
     ]
 
 
-@pytest.mark.thorough
-def test_a_stopped_task_goes_on_after_its_time(launch: Launch) -> None:
-    """No task ends because of it."""
-    script = AFTER_FAULT + "echo up"
-    ended = launch.succeed("up", launch.shell(script, strategy="none"), "--drill", "stop worker:0 for 0.5s")
-    assert "no task ended because of it" in ended.stderr
-    assert launch.log("worker:0") == launch.log("worker:1")
-
-
 def test_a_cut_link_loses_no_line(launch: Launch) -> None:
     script = AFTER_FAULT + "for i in $(seq 1000); do echo $i; done; " + AFTER_CUT
     spec = launch.shell(script, strategy="none", timeouts={"lease": 600})

@@ -31,8 +31,6 @@ def home(tmp_path: Path) -> Path:
 
 
 class TestEnv:
-    """`tflaunch env`."""
-
     def test_people_are_told_that_their_shell_has_changed_its_directory(self, launch: Launch):
         """On a terminal; output that a script evaluates contains no such message."""
         spec = launch.spec(**WITH_PORTS, workdir="/")

@@ -23,7 +23,6 @@ KINDS = {"job": "Job", "pod": "Pod", "service": "Service", "statefulset": "State
 
 
 def main(arguments: list[str]) -> int:
-    """Do as `kubectl ARGUMENTS` does."""
     arguments = [word for word in arguments if not word.startswith(("--context=", "--namespace="))]
     verb, *rest = arguments
     if verb == "exec":
@@ -34,18 +33,15 @@ def main(arguments: list[str]) -> int:
 
 
 def fail(_: list[str]) -> int:
-    """Refuse what no test needs."""
     return 1
 
 
 def config(_: list[str]) -> int:
-    """Show a context."""
     print(json.dumps({"contexts": [{"name": "stub", "context": {"namespace": "default"}}]}))
     return 0
 
 
 def path_of(kind: str, name: str) -> Path:
-    """Return the file of an object."""
     return STATE / "objects" / f"{kind}.{name}.json"
 
 
@@ -66,7 +62,6 @@ def create(_: list[str]) -> int:
 
 
 def store(thing: dict[str, Any]) -> None:
-    """Write an object."""
     path = path_of(thing["kind"], thing["metadata"]["name"])
     path.parent.mkdir(exist_ok=True)
     written = path.with_name(f".{path.name}.{os.getpid()}")
@@ -75,7 +70,6 @@ def store(thing: dict[str, Any]) -> None:
 
 
 def make_pod(owner: dict[str, Any], name: str) -> None:
-    """Start the process of a pod."""
     template = owner["spec"]["template"]
     container = template["spec"]["containers"][0]
     place = STATE / "pods" / f"{name}-{uuid.uuid4().hex[:6]}"
@@ -120,7 +114,6 @@ def run_container(place: Path, command: list[str]) -> int:
 
 
 def with_status(pod: dict[str, Any]) -> dict[str, Any]:
-    """Return a pod with its status."""
     end = Path(pod["place"]) / "exit"
     code = int(end.read_text()) if end.exists() else None
     container: dict[str, Any] = {"name": "tensorflow", "containerID": pod["metadata"]["uid"], "state": {"running": {}}}
@@ -146,7 +139,6 @@ def all_objects() -> list[dict[str, Any]]:
 
 
 def selected(rest: list[str]) -> list[dict[str, Any]]:
-    """Return the objects that a command names."""
     words = [word for word in rest if not word.startswith("-")]
     kinds = [KINDS[word.partition(".")[0].removesuffix("s")] for word in words[0].split(",")]
     label = next((word.removeprefix("--selector=") for word in rest if word.startswith("--selector=")), "")
@@ -161,7 +153,6 @@ def selected(rest: list[str]) -> list[dict[str, Any]]:
 
 
 def get(rest: list[str]) -> int:
-    """Show objects, or the one that is named."""
     found = selected(rest)
     is_named = len([word for word in rest if not word.startswith("-")]) == 2
     print(json.dumps(found[0] if is_named and found else {"kind": "List", "items": found}))
@@ -169,7 +160,6 @@ def get(rest: list[str]) -> int:
 
 
 def patch(rest: list[str]) -> int:
-    """Change spec and annotations of a Job."""
     change = next(word.removeprefix("--patch=") for word in rest if word.startswith("--patch="))
     for thing in selected(rest):
         thing["spec"].update(json.loads(change).get("spec", {}))
@@ -212,7 +202,6 @@ def end(pod: dict[str, Any]) -> None:
 
 
 def execute(rest: list[str]) -> int:
-    """Run a command in a pod."""
     end_of_options = rest.index("--")
     name = next(word for word in rest[:end_of_options] if not word.startswith("-"))
     path = path_of("Pod", name)

@@ -52,8 +52,6 @@ sys.exit(code)
 
 
 class Kubectl:
-    """The program in place of kubectl."""
-
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         (directory / "kubectl").write_text(FAKE)

@@ -35,7 +35,6 @@ class Kernel:
         (self.proc / "meminfo").write_text("MemTotal:       16777216 kB\nMemFree:  1 kB\n")
 
     def v2(self, name: str, limit: object = "max", kills: int = 0, hits: int = 0) -> None:
-        """Describe a cgroup."""
         events = f"low 0\nhigh 0\nmax 9\noom {hits}\noom_kill {kills}"
         self._write(name, {"memory.events": events, "memory.max": limit})
 

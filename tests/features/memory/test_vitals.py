@@ -85,11 +85,9 @@ class _Host(PlayedAgent):
     """A session with an agent that measures; their clocks agree."""
 
     def ours(self, theirs: float) -> float:
-        """Return a time of our clock."""
         return theirs
 
     def has_started(self, task: str, attempt: int) -> bool:
-        """Believe all that it tells."""
         return True
 
 
@@ -102,11 +100,9 @@ class _Events:
         self.tell: Callable[[Annotations], None] = lambda _: None
 
     def now(self) -> float:
-        """Return the time of the history."""
         return self.history.now
 
     def put(self, annotation: Annotation) -> None:
-        """Note an annotation."""
         self.events.append(annotation)
         self.history.happens(annotation)
         self.tell(self.history.known)

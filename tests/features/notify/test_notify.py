@@ -19,7 +19,6 @@ SEED = 24
 
 
 def told(launch: Launch) -> list[str]:
-    """Return what the command was told so far."""
     file = launch.directory / "told"
     return file.read_text().splitlines() if file.exists() else []
 
@@ -66,7 +65,6 @@ def test_supervisors_that_are_killed(launch: Launch) -> None:
 
 
 def length(journal: Path) -> int:
-    """Return the number of lines of a journal."""
     return journal.read_text().count("\n")
 
 

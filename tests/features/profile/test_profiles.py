@@ -22,7 +22,6 @@ pytestmark = pytest.mark.unit
 
 
 def begin() -> tuple[PlayedAgent, list[tuple[str, str]], Call]:
-    """Return an agent that profiles a task, what is taken of it, and the call."""
     agent, taken = PlayedAgent(), list[tuple[str, str]]()
     call = profiler.profile(agent.calls, "worker:0", 0, 2.0, lambda problem, text: taken.append((problem, text)))
     return agent, taken, call
@@ -93,12 +92,10 @@ class Sampler:
         self._done = done
 
     def finish(self, result: bytes, problem: str = "") -> None:
-        """End by itself."""
         self.result, self.problem = result, problem
         self._done(self)
 
     def cancel(self) -> None:
-        """Note that it was ended."""
         self.is_cancelled = True
 
 
@@ -117,7 +114,6 @@ class HostAgent:
         return self.samplers[-1]
 
     def begin(self, task: str = "worker:0") -> None:
-        """Have a task profiled."""
         self.answers.begin(self.profiles.profile_task, task=task, attempt=0, seconds=1.0)
 
 

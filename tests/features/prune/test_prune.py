@@ -35,7 +35,6 @@ AT_ONCE = RetentionPlan(0, 0.0)
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty home."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "home"))
     (tmp_path / "home" / "runs").mkdir(parents=True, mode=0o700)
     (tmp_path / "home").chmod(0o700)
@@ -94,7 +93,6 @@ def reason(path: Path) -> str:
 
 
 def remove_all(retention: RetentionPlan = WEEK) -> None:
-    """Remove what is found."""
     with prune.only_prune():
         for run in prune.find_old(retention, NOW).runs:
             prune.remove_run(run)

@@ -41,7 +41,6 @@ def shell(launch: Launch, script: str, name: str = "job", **fields: Any) -> Path
 
 
 def queued(launch: Launch) -> list[dict[str, Any]]:
-    """Return what `queue --json` shows."""
     found: list[dict[str, Any]] = json.loads(launch.run("queue", "--json").stdout)
     return found
 
@@ -75,7 +74,6 @@ def free(launch: Launch) -> None:
 
 
 def waiter(launch: Launch, run: str) -> psutil.Process:
-    """Return the process of a run that waits."""
     tickets = (launch.home / "queue" / "tickets").iterdir()
     return psutil.Process(next(int(path.name.partition("-")[2]) for path in tickets if run in path.read_text().split()))
 

@@ -37,7 +37,6 @@ def gpus(number: int, *devices: str) -> Share:
 
 
 def begins(waiting: dict[str, dict[str, Share]], holders: dict[str, dict[str, Share]], slots: int = 1) -> list[str]:
-    """Return the runs that begin."""
     verdicts = decide(waiting, holders, slots)
     return [run for run, verdict in zip(waiting, verdicts, strict=True) if not verdict.obstacles]
 

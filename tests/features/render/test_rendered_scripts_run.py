@@ -31,7 +31,6 @@ STUBBORN = "trap '' TERM; (trap '' TERM; sleep 9999) & echo ready; wait; sleep 9
 
 
 def start(launch: Launch, **fields: Any) -> subprocess.Popen[str]:
-    """Start the script for a spec."""
     script = written(launch, launch.spec(**fields), "slurm")
     env = {**launch.env, **node_of_slurm(launch.directory, launch.env["PATH"])}
     process = subprocess.Popen(

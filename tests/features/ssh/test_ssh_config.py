@@ -75,12 +75,10 @@ def target_of(config: SshConfig, host: str = "alpha", **settings: str) -> Target
 
 
 def is_by(kind: type, lookup: object) -> bool:
-    """Return whether a lookup uses this kind of reader."""
     return isinstance(getattr(lookup, "__self__", None), kind)
 
 
 def the_error_in(configure: Configure, text: str, host: str = "alpha", ssh: str | None = None) -> str:
-    """Return the one-sentence error for a configuration."""
     with pytest.raises(LinkError) as caught:
         configure(text).resolve(host, HostPlan("alpha", is_local=False, ssh=ssh))
     sentence = str(caught.value)

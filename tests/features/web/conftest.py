@@ -65,7 +65,6 @@ def failed_run(place: Launch) -> str:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """A browser for all tests of the page."""
     need("chromium")
     from playwright.sync_api import sync_playwright
 
@@ -79,7 +78,6 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser, server: Server) -> Iterator[Page]:
-    """A page of the server of all tests."""
     yield from signed_in(browser, server)
 
 

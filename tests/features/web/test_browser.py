@@ -174,7 +174,6 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Matrix]:
 
 @pytest.fixture
 def page_of_matrix(browser: Browser, matrix: Matrix) -> Iterator[Page]:
-    """A page of the matrix."""
     yield from signed_in(browser, matrix.server)
 
 

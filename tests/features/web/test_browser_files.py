@@ -111,7 +111,6 @@ def flame(page: Page, profiled: str) -> Page:
 
 
 def frame(page: Page, name: str) -> Locator:
-    """Return the frame of a function."""
     return page.locator(".frames button").filter(has_text=name)
 
 

@@ -83,7 +83,6 @@ def test_a_run_whose_supervisor_was_killed_is_shown(server: Server, place: Launc
 
 
 def kill_supervisor(place: Launch, run: str) -> None:
-    """Kill the supervisor of a detached run."""
     with socket.socket(socket.AF_UNIX) as connection, linux.short_path(str(place.home / "runs" / run)) as short:
         connection.connect(f"{short}/{SOCKET_NAME}")
         supervisor = psutil.Process(linux.peer_of(connection)[0])

@@ -37,7 +37,6 @@ class Watched(History):
         self.timeline = Timeline()
 
     def happens(self, *events: Event | Annotation) -> Watched:
-        """Process events."""
         for event in events:
             before = self.job
             super().happens(event)
