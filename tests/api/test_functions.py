@@ -265,7 +265,6 @@ class TestPreloaded:
         assert [server.uses for server in warm_servers.on_this_machine()] == [1]
 
     def test_a_change_of_sys_path_is_noticed(self, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Changes of files are in tests/agent/test_warm_servers.py."""
         assert run_warm()[0] == "first"
         write_mine(launch.directory / "other", "second")
         monkeypatch.syspath_prepend(launch.directory / "other")
@@ -327,12 +326,9 @@ class TestHosts:
 
     @pytest.fixture
     def fields(self, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-        directory, home = launch.directory / "bin", launch.directory / "container"
-        for made in (directory, home):
-            made.mkdir()
-        (directory / "docker").write_text(self.EXEC.format(home=home))
-        (directory / "docker").chmod(0o755)
-        launch.env["PATH"] = f"{directory}:{launch.env['PATH']}"
+        home = launch.directory / "container"
+        home.mkdir()
+        launch.install("docker", self.EXEC.format(home=home))
         monkeypatch.setenv("PATH", launch.env["PATH"])
         hosts = {name: {"docker": name, "python": os.path.realpath(sys.executable)} for name in ("c1", "c2")}
         return {**PAIR, "cluster": {"worker": ["c1", "c2"]}, "hosts": hosts}

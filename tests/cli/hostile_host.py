@@ -69,13 +69,19 @@ class Host:
 
     # ---- the conversation
 
+    def play(self, moment: str, *about: Any) -> None:
+        """Misbehave at this moment, if the mode does so here."""
+        known, part = PARTS[self.mode]
+        if known == moment:
+            part(self, *about)
+
     def boot(self, command: str) -> None:
         """Respond like the login shell and the bootstrap program."""
-        _play(BEFORE_BOOT, self)
+        self.play("login")
         found = re.search(r'printf "%s%s\\n" (\w+) (\w+)', command)
         assert found is not None
         self.write(f"{found[1]}{found[2]}\n".encode())
-        _play(AT_BOOT, self)
+        self.play("boot")
         received = b""
         while b'"mode"' not in received or not received.endswith(b"\n"):
             received += self._in.read(65536) or sys.exit()
@@ -86,7 +92,7 @@ class Host:
         known = {"protocol": hello.get("protocol"), "sent": hello.get("sent")}
         rest = {"is_leaving": False, "streams": [], "addresses": ["127.0.0.1"], "obeyed": 0, "time": 1.0}
         self.frame({"kind": "greeted", **known, **rest})
-        _play(AFTER_GREETING, self)
+        self.play("greeting")
         while True:
             self.answer(self.read_frame())
 
@@ -103,7 +109,7 @@ class Host:
             case "probe_peers":
                 self.tell("peers_probed", failed={})
             case "offer_files":
-                _play(AT_OFFER, self, order)
+                self.play("offer", order)
                 self.frame({"kind": "answered", "call": order["call"], "wanted": []})
                 self.tell("files_synced")
             case "start_task":
@@ -113,19 +119,12 @@ class Host:
 
     def _run(self, task: str, attempt: int) -> None:
         self.tell("task_started", task=task, attempt=attempt, pid=1, at=1.0)
-        _play(AT_START, self, task, attempt)
+        self.play("start", task, attempt)
 
     def output(self, task: str, attempt: int, data: bytes) -> None:
         about = {"task": task, "attempt": attempt, "offset": self._offset, "times": [[self._offset, 1.0]]}
         self.frame({"kind": "output", **about}, data)
         self._offset += len(data)
-
-
-def _play(parts: dict[str, Callable[..., None]], host: Host, *about: Any) -> None:
-    """Misbehave at this point of the protocol, if the mode does so here."""
-    part = parts.get(host.mode)
-    if part is not None:
-        part(host, *about)
 
 
 # ---- before there is an agent
@@ -147,10 +146,6 @@ def _silence(host: Host) -> None:
         host.read(1)  # until tflaunch hangs up
 
 
-BEFORE_BOOT: dict[str, Callable[..., None]] = {"noise": _noise, "drip": _drip, "silence": _silence}
-AT_BOOT: dict[str, Callable[..., None]] = {"boot-endless": _noise}
-
-
 # ---- after the greeting
 
 
@@ -161,9 +156,6 @@ def _hang_up(host: Host) -> None:
 def _huge_frames(host: Host) -> None:
     while True:
         host.frame(b'{"kind":"answered","call":1,"tasks":{"x":[' + b"[]," * 1_000_000 + b"[]]}}")
-
-
-AFTER_GREETING: dict[str, Callable[..., None]] = {"hang-up": _hang_up, "huge-frames": _huge_frames}
 
 
 # ---- while a task runs
@@ -186,9 +178,6 @@ def _hold(host: Host, task: str, attempt: int) -> None:
         host.answer(host.read_frame())
 
 
-AT_START: dict[str, Callable[..., None]] = {"flood": _flood, "many-events": _many_events, "hold": _hold}
-
-
 # ---- when files are offered
 
 
@@ -200,10 +189,21 @@ def _many_wishes(host: Host, order: dict[str, Any]) -> None:
         host.frame({"kind": "answered", "call": number})
 
 
-AT_OFFER: dict[str, Callable[..., None]] = {"many-wishes": _many_wishes}
-
-BOOTING = (*BEFORE_BOOT, *AT_BOOT)
-SPEAKING = ("flood", "many-events", *AFTER_GREETING)
+PARTS: dict[str, tuple[str, Callable[..., None]]] = {
+    "noise": ("login", _noise),
+    "drip": ("login", _drip),
+    "silence": ("login", _silence),
+    "boot-endless": ("boot", _noise),
+    "hang-up": ("greeting", _hang_up),
+    "huge-frames": ("greeting", _huge_frames),
+    "flood": ("start", _flood),
+    "many-events": ("start", _many_events),
+    "hold": ("start", _hold),
+    "many-wishes": ("offer", _many_wishes),
+}
+"""For each mode, when it misbehaves, and how."""
+BOOTING = ("noise", "drip", "silence", "boot-endless")
+SPEAKING = ("flood", "many-events", "hang-up", "huge-frames")
 
 
 def main() -> None:

@@ -34,17 +34,17 @@ class TestRun:
         assert (saved.returncode, saved.stderr) == (0, "")
         assert json.loads(saved.stdout) == {"name": "mine", "cluster": {"worker": 2}, "command": command}
 
-    def test_variables_gpus_and_a_time_limit_have_options(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def test_variables_gpus_a_limit_and_tensorboard_have_options(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         """As docker has them: a variable of its own counts more than one in the file, one without a value is ours."""
         (tmp_path / "job.env").write_text("# ours\nA=1 2\n\n  B=x=y\nOURS\n")
         monkeypatch.setenv("OURS", "here")
         options = ("-n2", "--chief", "--env-file", tmp_path / "job.env", "-e", "A=3", "--gpus", "1", "--timeout", "1h")
-        saved = tflaunch("run", *options, "--save=-", "python", "train.py", home=tmp_path)
+        saved = tflaunch("run", *options, "--tensorboard", "logs", "--save=-", "python", "train.py", home=tmp_path)
         assert (saved.returncode, saved.stderr) == (0, "")
         spec = json.loads(saved.stdout)
         assert spec["env"] == {"A": "3", "B": "x=y", "OURS": "here"}
         assert spec["roles"] == {"chief": {"gpus": 1}, "worker": {"gpus": 1}}
-        assert spec["timeouts"] == {"deadline": "1h"}
+        assert (spec["timeouts"], spec["tensorboard"]) == ({"deadline": "1h"}, "logs")
 
     @pytest.mark.parametrize("attached", [(), ("-d",)], ids=["attached", "detached"])
     def test_quiet_shows_output_and_failures_only(self, attached: tuple[str, ...], launch: Launch):

@@ -10,11 +10,9 @@ import pytest
 
 from mutants.edits import copy_code
 from support.documents import blocks, run_block, shell_of
-from support.launch import PATIENCE, Launch, read_until, wait_for_end
+from support.launch import PATIENCE, Launch, wait_for_end
 from support.releases import install
 from support.specs import REPOSITORY
-from tflaunch.client.control_client import ControlClient
-from tflaunch.errors import TflaunchError
 from tflaunch_worker.feature import RAISE_FAULTS
 
 pytestmark = pytest.mark.cli
@@ -87,19 +85,6 @@ def test_a_package_that_fails_costs_no_run(launch: Launch, moment: str) -> None:
     assert recorded == ["broken"] * (moment not in ("close", "follow_up"))  # after the last record
     shown = launch.run("ps")
     assert (shown.returncode, shown.stderr) == (0, f"{sentence}tflaunch_broken.py, line 10)\n")
-
-
-def test_a_package_that_fails_at_a_request(launch: Launch) -> None:
-    del launch.env[RAISE_FAULTS]
-    install_feature(launch, "broken", BROKEN.format(moment="answer"))
-    process = launch.start("up", launch.shell("echo up; until test -e go; do sleep 0.05; done", workers=1))
-    read_until(process, "| up")
-    (directory,) = launch.home.glob("runs/*")
-    with pytest.raises(TflaunchError, match="the feature broken has failed and is left out"):
-        ControlClient(directory).ask("broken")
-    (launch.directory / "go").touch()
-    _, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, "left out" in err) == (0, True)
 
 
 DECLARED = """

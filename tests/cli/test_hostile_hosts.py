@@ -41,12 +41,8 @@ class Stage:
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        programs = launch.directory / "bin"
-        programs.mkdir()
-        docker = programs / "docker"
-        docker.write_text(f'#!/bin/sh\nunset TFLAUNCH_HOME\nexec {sys.executable} -I -S {hostile_host.__file__} "$@"\n')
-        docker.chmod(0o755)
-        launch.env["PATH"] = f"{programs}:{launch.env['PATH']}"
+        script = f'#!/bin/sh\nunset TFLAUNCH_HOME\nexec {sys.executable} -I -S {hostile_host.__file__} "$@"\n'
+        launch.install("docker", script)
 
     def play(self, mode: str, *arguments: object) -> Ended:
         """Run a command while the host plays a part; in the end it has to give up by itself."""

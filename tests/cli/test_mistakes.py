@@ -74,18 +74,13 @@ class Bad(NamedTuple):
     words: tuple[str, ...]
 
 
-def text(title: str, file: str, content: bytes | str, *words: str) -> Bad:
+def text(title: str, file: str, content: bytes | str | Callable[[Path], object], *words: str) -> Bad:
     return Bad(title, file, content, words)
 
 
 def field(title: str, fields: dict[str, Any], *words: str) -> Bad:
     """The smallest local spec with some fields added or changed, as JSON."""
     return Bad(title, "cluster.json", json.dumps({**SMALLEST_LOCAL, **fields}), words)
-
-
-def place(title: str, file: str, make: Callable[[Path], object], *words: str) -> Bad:
-    """Something that is not an ordinary file."""
-    return Bad(title, file, make, words)
 
 
 def in_yaml(title: str, more: str, *words: str) -> Bad:
@@ -128,10 +123,10 @@ def merge_bomb(levels: int) -> str:
 
 
 NO_FILES = [
-    place("link-to-itself", "loop.json", loop, "cannot be read"),
-    place("below-a-file", "file/cluster.json", below_a_file, "Not a directory"),
-    place("name-too-long", "x" * 300 + ".json", lambda _: None, "cannot be read"),
-    place("unreadable", "secret.json", forbidden, "Permission denied"),
+    text("link-to-itself", "loop.json", loop, "cannot be read"),
+    text("below-a-file", "file/cluster.json", below_a_file, "Not a directory"),
+    text("name-too-long", "x" * 300 + ".json", lambda _: None, "cannot be read"),
+    text("unreadable", "secret.json", forbidden, "Permission denied"),
 ]
 NO_TEXTS = [
     text("blank", "cluster.yaml", " \n\t\r\n", "is empty"),

@@ -58,9 +58,9 @@ TASK = (
     "until test -e go; do sleep 0.05; done; exit 7"
 )
 STANDARD = (1 << 31) - 1
+"""The signals 1 to 31; the next two are the C library's own, and nobody else can change them."""
 AWAITED = sum(1 << number - 1 for number in {*signals.ENDING, signal.SIGCHLD})
 """A guard takes these signals by waiting for them, and blocks them in between."""
-"""The signals 1 to 31; the next two are the C library's own, and nobody else can change them."""
 TOLD = "{umask}\n64\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nup\n"
 KINDS = {"bin/tflaunch", "tflaunch-agent:", "tflaunch-forkserver:", "tflaunch-warm:"}
 CANNOT_EXECUTE = 126
@@ -68,6 +68,7 @@ CANNOT_EXECUTE = 126
 BOOT = "sys.stdin.buffer.read"
 """What passes the agent's messages on, and ends with the command that carries them; it forks guard and agent."""
 DOCKER = '#!/bin/sh\nshift 3  # exec --interactive NAME\nexec {parent} "$@"\n'
+"""Lets `docker exec` be a command on this machine, with this parent."""
 PROGRAM = """
 import signal, sys, tflaunch
 
@@ -88,15 +89,6 @@ def umask(request: pytest.FixtureRequest, launch: Launch) -> Iterator[str]:
     launch.run("warm", "--stop")
     for process in launch.survivors():
         wait_gone(process.pid)
-
-
-def play_docker(launch: Launch, parent: str) -> None:
-    """Let `docker exec` be a command on this machine, with this parent."""
-    docker = launch.directory / "bin/docker"
-    docker.parent.mkdir()
-    docker.write_text(DOCKER.format(parent=parent))
-    docker.chmod(0o755)
-    launch.env["PATH"] = f"{docker.parent}:{launch.env['PATH']}"
 
 
 def odd_parent(launch: Launch, umask: str, directory: str = "gone") -> list[str]:
@@ -194,7 +186,7 @@ def test_a_run_of_forked_tasks(launch: Launch, umask: str) -> None:
 @pytest.mark.thorough
 def test_a_host_behind_a_command(launch: Launch, umask: str) -> None:
     """Its agent outlives that command, and keeps none of its files; the command may set everything oddly, too."""
-    play_docker(launch, shlex.join(odd_parent(launch, umask, "here")))
+    launch.install("docker", DOCKER.format(parent=shlex.join(odd_parent(launch, umask, "here"))))
     hosts = {"c1": {"docker": "c1", "workdir": str(launch.directory), "env": {"TFLAUNCH_HOME": str(launch.home)}}}
     process = launch.start("up", spec_of(launch, cluster={"worker": ["c1"]}, hosts=hosts), until="| up")
     assert check_processes(launch, process.pid) == {"tflaunch-agent:", "bin/tflaunch", BOOT}
@@ -217,7 +209,7 @@ def test_a_place_without_proc(launch: Launch, is_elsewhere: bool) -> None:
     (launch.directory / "go").touch()
     home = f"{tempfile.gettempdir()}/tfl-{os.getpid()}"  # short: through /proc, the path of a socket may be long
     launch.env["TFLAUNCH_HOME"] = home
-    play_docker(launch, "env")
+    launch.install("docker", DOCKER.format(parent="env"))
     hosts = {"c1": {"docker": "c1", "env": {"TFLAUNCH_HOME": home}}} if is_elsewhere else {}
     spec = spec_of(launch, cluster={"worker": ["c1" if is_elsewhere else "localhost"]}, hosts=hosts)
     launch.prefix = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
@@ -302,7 +294,7 @@ def test_a_task_inherits_what_docker_exec_gives(launch: Launch) -> None:
     home = launch.directory / "in the container"
     home.mkdir()
     path = f"/own/bin:{Path(sys.executable).parent}:/usr/bin:/bin"
-    play_docker(launch, EXEC.format(home=f"'{home}'", path=path))
+    launch.install("docker", DOCKER.format(parent=EXEC.format(home=f"'{home}'", path=path)))
     launch.env["OF_THE_LAUNCHER"] = "yes"
     script = 'echo "$PATH $LD_LIBRARY_PATH ${OF_THE_LAUNCHER-none} ${TFLAUNCH_SET-none} $TFLAUNCH_TASK_DIR"'
     hosts = {"c1": {"docker": "c1", "workdir": "/"}}

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch, read_until, wait_for_end
 from support.processes import ProcessWatch, environment_of, is_agent
 from tflaunch_worker import LOCK_NAME
 
@@ -68,8 +68,7 @@ def test_no_orphan_lives_beside_a_new_attempt(launch: Launch, is_resumed: bool) 
             else:
                 kill_together(agents(launch), is_exact=attempt % 2 == 0)
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 130, out + err
+        wait_for_end(running, 130)
     assert watch.clashes() == []
     assert not launch.survivors()
 

@@ -10,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from support.fake_tensorboard import UNTIL_GO, URL, Said, answers, job, left_alone, stand_in
+from support.fake_tensorboard import UNTIL_GO, URL, Said, answers, job, left_alone
 from support.launch import PATIENCE, Launch
 
 pytestmark = pytest.mark.cli
@@ -81,12 +81,3 @@ def test_a_python_without_tensorboard_is_explained(launch: Launch) -> None:
     assert running.wait(PATIENCE) == 0
     doctor = launch.run("doctor", spec)
     assert "its Python has no tensorboard" in doctor.stdout
-
-
-def test_a_run_without_a_spec_has_one_too(launch: Launch) -> None:
-    stand_in(launch.directory)
-    launch.env["PYTHONPATH"] = str(launch.directory)
-    running = launch.start("run", "--tensorboard", "logs", "--", "sh", "-c", UNTIL_GO)
-    Said(running).until(URL)
-    (launch.directory / "go").touch()
-    assert running.wait(PATIENCE) == 0

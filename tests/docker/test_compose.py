@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import shutil
+from pathlib import Path
 
 import pytest
+import yaml
 
 from support.compose import Compose
-from support.launch import LONG, read_until, wait_for_end
-from support.mnist import ENOUGH, ENOUGH_QUICKLY, QUICK
+from support.container_engine import Engine
+from support.documents import blocks, run_block
+from support.launch import LONG, Launch, read_until, wait_for_end
+from support.mnist import ENOUGH, ENOUGH_QUICKLY, QUICK, digests
+from support.rendering import TRAINING, tf_configs, written
 from support.specs import REPOSITORY
 
 pytestmark = [pytest.mark.docker, pytest.mark.thorough]
@@ -103,3 +111,66 @@ def test_a_container_that_is_lost_is_found_again(compose: Compose) -> None:
     compose.engine.docker("exec", first, "sh", "-c", kill, may_fail=True)
     rest, _ = wait_for_end(running)
     assert "restart 2 starts" in rest
+
+
+# ---- `tflaunch render --to compose`
+
+
+@pytest.mark.tensorflow
+def test_a_rendered_cluster_trains(engine: Engine, launch: Launch, tmp_path: Path) -> None:
+    """With the plan's TF_CONFIG byte for byte, without any file of tflaunch's."""
+    job = tmp_path / "job"
+    job.mkdir()
+    state = job / "state"
+    state.mkdir()
+    state.chmod(0o777)  # the image has a different user
+    spec = launch.spec(
+        "job/cluster.json",
+        cluster={"worker": ["alpha:2222", "beta:2222"]},
+        command=TRAINING,
+        env={"TF_CPP_MIN_LOG_LEVEL": "2"},
+    )
+    file = written(launch, spec, "compose")
+    content = yaml.safe_load(file.read_text())
+    tasks = {name: service for name, service in content["services"].items() if name != "job"}
+    configs = {name: service["environment"]["TF_CONFIG"] for name, service in tasks.items()}
+    assert configs == {task.replace(":", "-"): config for task, config in tf_configs(launch, spec).items()}
+
+    project = Compose(engine, f"tfl{os.getpid()}", job, file)
+    try:
+        ended = project.run("up", "--exit-code-from", "job")
+    finally:
+        project.end()
+        shutil.rmtree(state)
+    assert ended.returncode == 0, ended.stdout
+    assert not project.running()
+    assert len(set(digests(ended.stdout))) == 1
+
+
+# ---- docs/tutorial.md, from its first line to its last
+
+DIRECTORY = "/home/tflaunch/tutorial"
+
+
+@pytest.mark.tensorflow
+def test_the_tutorial_works_as_it_is_written(compose: Compose) -> None:
+    """In a launcher's container, with two others as the machines; that they are h1 and h2 is arranged before."""
+    compose.run("up", "--detach", "worker")
+    for name, machine in zip(("h1", "h2"), compose.containers("worker"), strict=True):
+        compose.engine.docker("network", "disconnect", compose.network, machine)
+        compose.engine.docker("network", "connect", "--alias", name, compose.network, machine)
+    started = compose.run("run", "--detach", "launcher", "sleep", "infinity")
+    assert started.returncode == 0, started.stdout
+    (launcher,) = compose.containers("launcher")
+
+    def shell(command: str) -> tuple[int, str]:
+        words = ["exec", "--workdir", DIRECTORY, launcher, "bash", "-c", f"{{ {command}\n}} 2>&1; echo; echo $?"]
+        output, _, code = compose.engine.docker(*words).rpartition("\n")
+        return int(code), output
+
+    def write(name: str, text: str) -> None:
+        assert shell(f"printf %s {shlex.quote(text)} > {name}") == (0, "")
+
+    compose.engine.docker("exec", launcher, "mkdir", DIRECTORY)
+    for block in blocks(REPOSITORY / "docs" / "tutorial.md"):
+        run_block(block, write, shell)

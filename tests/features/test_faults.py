@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from mutants.edits import copy_code
-from support.launch import PATIENCE, Launch, read_until
+from support.launch import PATIENCE, Launch, read_until, wait_for_end
 from tflaunch.client.control_client import ControlClient
 from tflaunch.errors import TflaunchError
 from tflaunch.feature import always, features, load
@@ -134,8 +134,7 @@ def test_a_run_ends_as_it_would_without_the_feature(launch: Launch, copied: tupl
             with pytest.raises(TflaunchError, match=r"the feature \w+ has failed and is left out: IndexError: planted"):
                 ControlClient(launch.run_directory()).ask(entry.requests[0])
         (launch.directory / "go").touch()
-        out, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+        out, err = wait_for_end(running)
     assert out.count("| end") == 2, out
     assert err.count("IndexError: planted") in ((1,) if entry.is_reached else (0, 1)), err
     assert "Traceback" not in err

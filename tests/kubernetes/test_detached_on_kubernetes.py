@@ -198,12 +198,7 @@ def test_ctrl_c_while_the_first_object_is_created_leaves_nothing(
     options: list[str], kube: Kube, launch: Launch, tmp_path: Path
 ) -> None:
     """An interrupted kubectl may have created it all the same."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "kubectl").write_text(
-        INTERRUPTED_CREATE.format(kubectl=shutil.which("kubectl", path=kube.env["PATH"]))
-    )
-    (tmp_path / "bin" / "kubectl").chmod(0o755)
-    launch.env["PATH"] = f"{tmp_path / 'bin'}:{launch.env['PATH']}"
+    launch.install("kubectl", INTERRUPTED_CREATE.format(kubectl=shutil.which("kubectl", path=kube.env["PATH"])))
     spec = {**SHORT, "workdir": "/", "kubernetes": {"launcher_image": LAUNCHER_IMAGE}}
     launch.up(written(tmp_path, spec), *options, code=130)
     assert json.loads(launch.run("ls", "--json").stdout) == []

@@ -156,14 +156,6 @@ def test_a_role_has_a_task_per_task_of_the_allocation(nodes: SlurmBed, launch: L
 
 
 @pytest.mark.thorough
-def test_outside_an_allocation_that_is_said(nodes: SlurmBed, launch: Launch) -> None:
-    """With a remedy."""
-    ended = launch.up(launch.spec(discover={"worker": "slurm"}, command=["true"]), code=2)
-    assert "this is not a Slurm allocation" in ended.stderr
-    assert "--on slurm" in ended.stderr
-
-
-@pytest.mark.thorough
 def test_a_job_that_fails_before_the_run_says_why(nodes: SlurmBed, launch: Launch) -> None:
     """For example because its spec cannot be read there."""
     spec = shell(launch, "true")
@@ -350,8 +342,7 @@ def test_a_job_is_preempted_with_time_to_save(tmp_path: Path, launch: Launch) ->
         up = launch.start("up", spec, "--on", "slurm")
         read_until(up, " | up", 2)
         slurm.asked("sbatch", "--partition=high", "--exclusive", "--output=/dev/null", "--wrap=sleep 0")
-        out, said = up.communicate(timeout=PATIENCE)
-    assert up.returncode == 128 + signal.SIGTERM, said
+        out, said = wait_for_end(up, 128 + signal.SIGTERM)
     assert "the job was preempted by another one" in said
     assert out.count("saved") == 2
 

@@ -195,9 +195,6 @@ def test_the_command_that_is_told_leads_to_it(launch: Launch, sshd: StartSshd) -
     assert "are not on this machine: they are on h1" in refused.stderr
 
 
-# ---- functions as tasks
-
-
 # ---- another release of tflaunch
 
 

@@ -15,7 +15,7 @@ from support.mnist import QUICK as QUICKLY
 from support.mnist import example, has_trained
 from support.netns_hosts import Bed
 from support.specs import REPOSITORY
-from support.waiting import PATIENCE, wait_until
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.ssh
 
@@ -182,8 +182,7 @@ def test_a_training_goes_on_from_its_checkpoint_when_its_host_is_back(bed: Bed, 
         assert "waiting for h2 (" in launch.run("explain").stdout
         wait_until(lambda: len(launch.records("host_unreachable")) >= 2, running)  # tries that are in vain
         bed.power_on(2)
-        out, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+        out, err = wait_for_end(running)
     assert "h2 is back after" in err
     assert launch.journal()[-1]["exit_code"] == 0
     assert {record["attempt"] for record in launch.records("start_task")} == {0, 1}

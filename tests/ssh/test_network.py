@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -48,8 +50,7 @@ def test_a_cut_shorter_than_the_lease_costs_nothing(bed: Bed, launch: Launch, is
         (bed.unblackhole if is_silent else bed.heal)(2)
         read_errors_until(running, "the link to h2 is restored")
         go.touch()
-        _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+        wait_for_end(running)
     for task in ("worker:0", "worker:1"):
         *lines, last = launch.log(task).splitlines()
         assert (lines, last) == ([f"line {number}" for number in range(1, len(lines) + 1)], "line last")
@@ -79,8 +80,7 @@ def test_a_cut_longer_than_the_lease_loses_the_host(bed: Bed, launch: Launch) ->
 
         watch.wait_until(are_dead)
         bed.heal(2)
-        _, err = running.communicate(timeout=PATIENCE)
-    assert running.returncode == 0, err
+        _, err = wait_for_end(running)
     assert "host h2 was lost" in err
     assert not watch.clashes()
     starts = [record for record in launch.journal() if record["kind"] == "start_task"]
@@ -271,3 +271,35 @@ def test_who_is_not_in_the_cluster_reaches_no_task(bed: Bed, launch: Launch, tmp
     assert err.count(f"refused a connection from {outside}") == (network == "fenced")
     # The hosts of the bed have no default route.
     assert err.count("tasks have no way out of the private network of h1: pasta ") == (network == "private")
+
+
+# ---- the bed itself
+
+
+def test_watch_sees_two_attempts_of_one_task_wherever_they_are(bed: Bed) -> None:
+    def begin(host: int, task: str, attempt: int, run: str = "mine") -> Living:
+        env = [f"TFLAUNCH_RUN={run}", f"TFLAUNCH_TASK={task}", f"TFLAUNCH_ATTEMPT={attempt}"]
+        bed.execute(host, "env", *env, "setsid", "sh", "-c", "sleep 1000 >/dev/null 2>&1 &")
+        return Living(task, attempt, host)
+
+    def end(host: int) -> None:
+        for process in bed.survivors(host):
+            os.kill(process.pid, signal.SIGKILL)
+        assert bed.wait_empty(host) == []
+
+    with bed.watch("mine") as watch:
+        begin(3, "worker:0", 9, run="another")
+        first, other = begin(1, "worker:0", 0), begin(2, "worker:1", 0)
+        watch.wait_until(lambda living: living == {first, other})
+        end(1)
+        watch.wait_until(lambda living: living == {other})
+        assert not watch.clashes()
+        second = begin(2, "worker:0", 1)
+        watch.wait_until(lambda living: living == {second, other})
+        assert not watch.clashes()
+        first = begin(1, "worker:0", 0)
+        watch.wait_until(lambda living: living == {first, second, other})
+        assert [clash for _, clash in watch.clashes()] == [[first, second]] * len(watch.clashes()) != []
+        for i in bed.hosts:
+            end(i)
+    assert watch.samples[-1].living == frozenset()

@@ -75,6 +75,14 @@ class Launch:
             read_until(process, until, count)
         return process
 
+    def install(self, program: str, script: str) -> None:
+        """Have a script found before any other program of this name."""
+        path = self.directory / "bin" / program
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(script)
+        path.chmod(0o755)
+        self.env["PATH"] = f"{path.parent}:{self.env['PATH']}"
+
     def paste(self, command: str) -> subprocess.CompletedProcess[str]:
         """Run a command as the shell into which it is pasted."""
         return subprocess.run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import re
 import time
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.job_history import History, mirrored
-from support.specs import MACHINE, planned
+from support.specs import MACHINE, REPOSITORY, planned
 from tflaunch.core.annotations import NOTHING
 from tflaunch.core.job_state import Cause, Culprit
 from tflaunch.explain import summary
@@ -333,3 +335,45 @@ def test_what_an_attempt_began_with_is_not_blamed_for_what_recurs(earlier: dict[
     said = "InternalError: Collective instance 104 expected type 0 and data_type 1 but got type 1 and data_type 1"
     hint = summary.failure(history.job, lambda *_: [HEAD, '  File "train.py", line 7, in fit', said], NOTHING).hint
     assert (hint or "").startswith(words)
+
+
+# ---- docs/troubleshooting.md: each heading is the text of a message
+
+PAGE = REPOSITORY / "docs" / "troubleshooting.md"
+HEADINGS = re.findall(r"^### (.+)$", PAGE.read_text(), re.MULTILINE)
+OF_PYTHON = ("No such file or directory",)
+"""What the operating system says, as the end of a message."""
+
+
+@functools.cache
+def texts() -> list[str]:
+    """Return all texts in the code, with an ellipsis for each value in them."""
+    found = []
+    for path in [*REPOSITORY.glob("launcher/**/*.py"), *REPOSITORY.glob("worker/**/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                found.append("".join(str(v.value) if isinstance(v, ast.Constant) else "…" for v in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(re.sub(r"\{\w+\}", "…", node.value))
+    return found
+
+
+def is_printed(heading: str) -> bool:
+    """Return whether one text of the code has all parts of a heading, in their order."""
+    for words in OF_PYTHON:
+        heading = heading.removesuffix(words)
+    parts = [part for part in re.split(r"\s*…\s*", heading) if part]
+    pattern = re.compile("[\\s\\S]*".join(map(re.escape, parts)))
+    return any(pattern.search(text) for text in texts())
+
+
+@pytest.mark.parametrize("heading", HEADINGS)
+def test_a_heading_is_a_message(heading: str) -> None:
+    of_tensorflow = [rule for rule in hint_rules.RULES if rule.pattern and re.search(rule.pattern, heading)]
+    assert is_printed(heading) or of_tensorflow
+
+
+def test_a_heading_that_is_not_a_message_is_noticed() -> None:
+    """Else the test above could not fail."""
+    assert not is_printed("the moon is … away")
+    assert len(HEADINGS) > 35

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launch import LONG, Launch
+from support.launch import Launch
 from support.waiting import PATIENCE, wait_until
 from tflaunch.features.history.history_writer import HistoryWriter
 from tflaunch.store.history import Figures, Moment, last_moment, read_history
@@ -117,40 +117,3 @@ def test_a_run_that_nobody_looks_at_has_its_curves(launch: Launch) -> None:
     steps = [each.tasks["worker:0"].step or 0 for each in found if "worker:0" in each.tasks]
     assert steps == sorted(steps)
     assert all(figures.rss_bytes is None for figures in found[-1].tasks.values()), "what was reported before the exit"
-
-
-STEPS = 1_000_000
-REPORTS = {
-    "plain": '{"step": %d, "metrics": {"loss": 0.5}}',
-    "fifty metrics": '{"step": %d, "metrics": {' + ", ".join(f'"metric{number}": 0.5' for number in range(50)) + "}}",
-    "new metrics in each step": '{"step": %d, "metrics": {"' + "x" * 58 + '%d": null, "' + "x" * 58 + '%d": 0.5}}',
-}
-MILLION = f"""
-import os, sys, time
-report = sys.argv[1]
-with open(os.environ["TFLAUNCH_PROGRESS"], "w") as pipe:
-    for step in range(1, {STEPS} + 1):
-        values = (step, step - 1, step)[: report.count("%d")]
-        pipe.write(report % values + "\\n")
-        pipe.flush()
-        if step in ({STEPS // 5}, {STEPS}):
-            print("step", step, flush=True)
-time.sleep(9999)
-"""
-
-
-@pytest.mark.cli
-@pytest.mark.thorough
-@pytest.mark.skipif(not LONG, reason="takes minutes: in `make nightly` only")
-@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
-def test_a_million_steps_cost_no_memory_and_little_disk(launch: Launch, report: str) -> None:
-    (launch.directory / "train.py").write_text(MILLION)
-    spec = launch.spec(cluster={"worker": 1}, command=["python3", "-S", "train.py", report], strategy="none")
-    launch.succeed("up", "-d", spec)
-    supervisor, sizes = launch.supervisor(), []
-    for step in (STEPS // 5, STEPS):
-        launch.wait_for_log("worker:0", f"step {step}\n")
-        sizes.append(supervisor.memory_info().rss)
-    assert sizes[1] - sizes[0] < 4e6
-    assert sum(path.stat().st_size for path in launch.run_directory().rglob("*") if path.is_file()) < 1_200_000
-    launch.succeed("down", "-t", "0")

@@ -42,11 +42,8 @@ class Cluster:
         self.go = directory / "go"
         self._directory = directory
         self._launch = launch
-        stub = directory / "bin" / "kubectl"
-        stub.parent.mkdir()
-        stub.write_text(f'#!/bin/sh\nexec {sys.executable} {kubectl_stub.__file__} "$@"\n')
-        stub.chmod(0o755)
-        launch.env |= {"KUBECTL_STUB": str(self.state), "PATH": f"{stub.parent}:{launch.env['PATH']}"}
+        launch.install("kubectl", f'#!/bin/sh\nexec {sys.executable} {kubectl_stub.__file__} "$@"\n')
+        launch.env["KUBECTL_STUB"] = str(self.state)
 
     def spec(self, code: int = 7, **fields: Any) -> Path:
         job = self._directory / "job"

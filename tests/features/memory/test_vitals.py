@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,8 +19,7 @@ from support.joined_host import joined_host
 from support.played_agent import PlayedAgent
 from support.still_loop import StillLoop
 from support.ungreeted_run import supervision
-from tflaunch.agents.session import Session
-from tflaunch.core.annotations import Annotation, Annotations, MemoryGrew
+from tflaunch.core.annotations import Annotation, MemoryGrew
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.memory.memory_growth import MemoryGrowth, seconds_left
@@ -81,63 +81,30 @@ def test_predictions_are_rounded_and_none_is_of_an_earlier_attempt(left: float, 
 # ---- the supervisor's side
 
 
-class _Host(PlayedAgent):
-    """A session with an agent that measures; their clocks agree."""
-
-    def ours(self, theirs: float) -> float:
-        return theirs
-
-    def has_started(self, task: str, attempt: int) -> bool:
-        return True
-
-
-class _Events:
-    """A mailbox that notes annotations at once."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self.events: list[Annotation] = []
-        self.tell: Callable[[Annotations], None] = lambda _: None
-
-    def now(self) -> float:
-        return self.history.now
-
-    def put(self, annotation: Annotation) -> None:
-        self.events.append(annotation)
-        self.history.happens(annotation)
-        self.tell(self.history.known)
-
-
-class World:
-    """A job of two workers whose agent measures."""
-
-    def __init__(self) -> None:
-        self.history = mirrored(2)
-        self.host, self.mailbox = _Host(), _Events(self.history)
-        sessions = cast("dict[str, Session]", {HERE: self.host})
-        self.monitor = VitalsMonitor(supervision(self.history.job, Path(), self.mailbox, sessions))
-        self.mailbox.tell = self.monitor.take_annotations
-        self.count = 0
-
-    def measures(self, times: int, growth: float) -> list[Annotation]:
-        """Let the memory of worker:1 grow, and the agent measure every two seconds; return what the monitor reports."""
-        before = len(self.mailbox.events)
-        for _ in range(times):
-            self.history.now += 2
-            self.count += 1
-            sizes = {"worker:0": GIB, "worker:1": GIB + int(growth * self.count * 2)}
-            tasks = {task: {"attempt": 0, "rss": size} for task, size in sizes.items()}
-            self.monitor.watch(self.history.job, self.history.now)
-            self.host.tell(1, time=self.history.now, room=10 * GIB, tasks=tasks)
-        return self.mailbox.events[before:]
-
-
 def test_the_monitor_predicts_when_memory_is_full() -> None:
     """By the growth of each task and the room of its host; not again every two seconds."""
-    world, old = World(), {"attempt": 5, "rss": GIB}
-    world.host.tell(1, time=3.0, room=GIB, tasks={"worker:0": old, "worker:9": old})
-    assert world.mailbox.events == [], "of an attempt and a task that are not known"
-    (event,) = world.measures(120, growth=20 * 2**20)
+    history, events = mirrored(2), list[Annotation]()
+    session: Any = PlayedAgent()
+    session.ours = lambda theirs: theirs  # their clocks agree
+    session.has_started = lambda *_: True
+
+    def put(annotation: Annotation) -> None:
+        events.append(annotation)
+        history.happens(annotation)
+        monitor.take_annotations(history.known)
+
+    mailbox = SimpleNamespace(now=lambda: history.now, put=put)
+    monitor = VitalsMonitor(supervision(history.job, Path(), mailbox, {HERE: session}))
+    old = {"attempt": 5, "rss": GIB}
+    session.tell(1, time=3.0, room=GIB, tasks={"worker:0": old, "worker:9": old})
+    assert events == [], "of an attempt and a task that are not known"
+    for count in range(1, 121):
+        history.now += 2
+        sizes = {"worker:0": GIB, "worker:1": GIB + 40 * 2**20 * count}
+        tasks = {task: {"attempt": 0, "rss": size} for task, size in sizes.items()}
+        monitor.watch(history.job, history.now)
+        session.tell(1, time=history.now, room=10 * GIB, tasks=tasks)
+    (event,) = events
     assert isinstance(event, MemoryGrew)
     assert event.task == "worker:1"
     assert event.rate == pytest.approx(20 * 2**20, rel=0.1)

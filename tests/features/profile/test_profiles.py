@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import xml.etree.ElementTree as ET
 import zlib
-from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -86,10 +86,11 @@ def test_counts_that_nobody_has_counted_are_refused(count: str) -> None:
 class Sampler:
     """Samples nothing until it is told what it has sampled."""
 
-    def __init__(self, loop: object, pid: int, seconds: float, count: object, done: Callable[[Sampler], None]) -> None:
+    def __init__(self, made: list[Sampler], *about: Any) -> None:
         self.problem, self.result = "", b""
         self.is_cancelled = False
-        self._done = done
+        self._done = about[-1]
+        made.append(self)
 
     def finish(self, result: bytes, problem: str = "") -> None:
         self.result, self.problem = result, problem
@@ -99,44 +100,32 @@ class Sampler:
         self.is_cancelled = True
 
 
-class HostAgent:
-    """The profiles of a host on which worker:0 runs as process 7: what samples, and what is answered."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.samplers: list[Sampler] = []
-        self.answers = Answers()
-        monkeypatch.setattr(stack_samples, "StackSampler", self._sample)
-        task = SimpleNamespace(attempt=0, pid=7, is_gone=False)
-        self.profiles = HostProfiles(agent_parts(tasks={"worker:0": task}))
-
-    def _sample(self, *about: Any) -> Sampler:
-        self.samplers.append(Sampler(*about))
-        return self.samplers[-1]
-
-    def begin(self, task: str = "worker:0") -> None:
-        self.answers.begin(self.profiles.profile_task, task=task, attempt=0, seconds=1.0)
-
-
 def test_a_profile_is_answered_once_and_ends_with_its_request_and_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = HostAgent(monkeypatch)
-    host.begin()
-    host.samplers[0].finish(b"stacks")
-    host.begin("worker:1")
-    host.begin()
-    host.samplers[1].finish(b"", "it does not run Python")
+    samplers, answers = list[Sampler](), Answers()
+    monkeypatch.setattr(stack_samples, "StackSampler", partial(Sampler, samplers))
+    profiles = HostProfiles(agent_parts(tasks={"worker:0": SimpleNamespace(attempt=0, pid=7, is_gone=False)}))
+
+    def begin(task: str = "worker:0") -> None:
+        answers.begin(profiles.profile_task, task=task, attempt=0, seconds=1.0)
+
+    begin()
+    samplers[0].finish(b"stacks")
+    begin("worker:1")
+    begin()
+    samplers[1].finish(b"", "it does not run Python")
     heard = [
         ({"kind": "answered", "call": 1, "problem": ""}, b"stacks"),
         ({"kind": "answered", "call": 2, "problem": "it does not run"}, b""),
         ({"kind": "answered", "call": 3, "problem": "it does not run Python"}, b""),
     ]
-    assert host.answers.heard == heard
+    assert answers.heard == heard
     for _ in range(3):
-        host.begin()
-    host.answers.calls.end({"call": 5})
-    assert [sampler.is_cancelled for sampler in host.samplers[2:]] == [False, True, False]
-    host.answers.calls.end_all()
-    assert [sampler.is_cancelled for sampler in host.samplers[2:]] == [True, True, True]
-    assert host.answers.heard == heard
+        begin()
+    answers.calls.end({"call": 5})
+    assert [sampler.is_cancelled for sampler in samplers[2:]] == [False, True, False]
+    answers.calls.end_all()
+    assert [sampler.is_cancelled for sampler in samplers[2:]] == [True, True, True]
+    assert answers.heard == heard
 
 
 def test_stacks_are_drawn() -> None:

@@ -14,12 +14,8 @@ pytestmark = pytest.mark.cli
 
 def with_sbatch(launch: Launch, *said: str, code: int) -> None:
     """Have an sbatch that fails with this message, as Slurm 22.05 does."""
-    directory = launch.directory / "bin"
-    directory.mkdir()
     lines = "\n".join(said)
-    (directory / "sbatch").write_text(f"#!/bin/sh\ncat >&2 <<'EOF'\n{lines}\nEOF\nexit {code}\n")
-    (directory / "sbatch").chmod(0o755)
-    launch.env["PATH"] = f"{directory}:{launch.env['PATH']}"
+    launch.install("sbatch", f"#!/bin/sh\ncat >&2 <<'EOF'\n{lines}\nEOF\nexit {code}\n")
 
 
 def refused(launch: Launch, *arguments: str) -> tuple[int, str]:
