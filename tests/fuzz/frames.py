@@ -19,7 +19,6 @@ from tflaunch.agents import measurement_link
 from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
-from tflaunch.agents.transfer import HashedFile
 from tflaunch.core import step
 from tflaunch.core.events import AgentEvent
 from tflaunch.core.measures import Measure
@@ -37,6 +36,7 @@ from tflaunch.features.memory.memory_growth import MemoryGrowth
 from tflaunch.features.memory.memory_monitor import HostVitals, watch_memory
 from tflaunch.features.metrics.metrics import families
 from tflaunch.features.profile.profiler import profile
+from tflaunch.features.uploads import HashedFile
 from tflaunch.records import as_json as record_as_json
 from tflaunch.records import read_record
 from tflaunch.runtime.loop import Collaborators, Run

@@ -344,7 +344,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/profile/test_profiles.py"),
     ),
     "code is sent twice": Edit(
-        "agents.transfer.read_wanted", "len(wanted) < len(rests) or ", "", Suite("features/code/test_code.py")
+        "features.uploads.read_wanted", "len(wanted) < len(rests) or ", "", Suite("features/code/test_code.py")
     ),
     "output is taken twice": Edit(
         "agents.output.Output._read_bytes",
@@ -395,7 +395,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_left_files.py"),
     ),
     "files are sent without waiting for receipts": Edit(
-        "agents.transfer.Upload._send_more", "self._room and", "", Suite("features/code/test_code.py")
+        "features.uploads.Upload._send_more", "self._room and", "", Suite("features/code/test_code.py")
     ),
     "the last part of a checkpoint is not marked": Edit(
         "features.checkpoints.checkpoint_link._pieces",
@@ -410,7 +410,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
     "an agent may say any number of things it was not asked": Edit(
-        "agents.rpc.AgentRpc._read", "len(self._heard) > _MOST_UNASKED", "False", Suite("unit/test_hostile_agents.py")
+        "features.rpc.AgentRpc._read", "len(self._heard) > _MOST_UNASKED", "False", Suite("unit/test_hostile_agents.py")
     ),
     "an earlier attempt's usage is shown": Edit(
         "agents.measurement_link.measure",

@@ -17,7 +17,7 @@ import psutil
 from support import waiting
 from support.processes import command_of, processes_with, without_forks
 from support.specs import TFLAUNCH
-from tflaunch_worker import program_source
+from tflaunch_worker.features import program_source
 
 PATIENCE = waiting.PATIENCE
 LONG = bool(os.environ.get("TFLAUNCH_TEST_LONG"))

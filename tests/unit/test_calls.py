@@ -10,7 +10,7 @@ import pytest
 from support.played_agent import Answers, PlayedAgent
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.outbox import CommandOutbox
-from tflaunch.agents.transfer import Piece, Upload
+from tflaunch.features.uploads import Piece, Upload
 from tflaunch_worker import wire
 from tflaunch_worker.agent.calls import Call
 

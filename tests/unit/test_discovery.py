@@ -14,12 +14,12 @@ import psutil
 import pytest
 
 from support.waiting import PATIENCE
-from tflaunch import port_holder
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.clusterspec.values import Address
 from tflaunch.discovery import listed, local_machine, resolve
 from tflaunch.errors import SpecError
+from tflaunch.features import port_holder
 
 pytestmark = pytest.mark.unit
 

@@ -16,8 +16,8 @@ import pytest
 
 from support.disks import DEPTH, make_deep
 from tflaunch import descriptors
-from tflaunch.client import file_tree
 from tflaunch.errors import TflaunchError, describe_os_error
+from tflaunch.features import file_tree
 from tflaunch.install_command import command_for_extra, command_for_package
 from tflaunch_worker import file_trees
 

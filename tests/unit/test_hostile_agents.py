@@ -18,9 +18,9 @@ from support.joined_host import Host, joined_host
 from support.waiting import PATIENCE
 from tflaunch.agents import measurement_link, replies, snapshot
 from tflaunch.agents.calls import Waiter
-from tflaunch.agents.rpc import AgentRpc
 from tflaunch.core import event_records
 from tflaunch.core.events import HostJoined, HostLost, LinkLost, LinkRestored, TaskExited
+from tflaunch.features.rpc import AgentRpc
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.bootstrap import Boot, request
 from tflaunch_worker import fields, wire

@@ -9,7 +9,7 @@ import pytest
 
 from support.specs import SMALLEST_LOCAL, planned
 from tflaunch.api.functions import Call
-from tflaunch_worker import program_source
+from tflaunch_worker.features import program_source
 
 pytestmark = pytest.mark.unit
 

@@ -15,7 +15,6 @@ from support.played_agent import PlayedAgent
 from support.specs import clustered
 from support.ungreeted_run import supervision
 from tflaunch.agents.calls import Calls
-from tflaunch.agents.transfer import HashedFile as File
 from tflaunch.core import time_limits
 from tflaunch.core.actions import PlaceCheckpoint
 from tflaunch.core.annotations import Annotation
@@ -32,6 +31,7 @@ from tflaunch.core.job_state import Phase
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, DiskFullError, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_keeper import CheckpointKeeper
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint, Missing
+from tflaunch.features.uploads import HashedFile as File
 from tflaunch.mailbox import Mailbox
 from tflaunch_worker import wire
 from tflaunch_worker.agent import orders

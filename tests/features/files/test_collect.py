@@ -16,13 +16,13 @@ from support.disks import DEPTH, make_deep
 from support.job_history import HERE, mirrored
 from support.specs import clustered
 from support.waiting import PATIENCE
-from tflaunch.agents.rpc import AgentRpc
 from tflaunch.core import step
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.features.files.collect import _Listing, workdirs_of
 from tflaunch.features.files.collected_files import CollectedFiles
 from tflaunch.features.files.collector import Collector
 from tflaunch.features.files.file_patterns import is_pattern
+from tflaunch.features.rpc import AgentRpc
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.transport.base import LinkError

@@ -13,8 +13,8 @@ import pytest
 
 from support.job_history import HERE
 from support.specs import clustered
-from tflaunch.client import file_tree
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.features import file_tree
 from tflaunch.features.prune import agent_caches, prune
 from tflaunch.features.slurm import batch, commands
 from tflaunch.features.slurm.commands import SlurmError, SlurmJob

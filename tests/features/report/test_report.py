@@ -13,7 +13,7 @@ import pytest
 
 from tflaunch.features.report import support_bundle
 from tflaunch.features.report.redaction import Redactor
-from tflaunch.secret_names import looks_secret
+from tflaunch.features.secret_names import looks_secret
 
 pytestmark = pytest.mark.unit
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from tflaunch import private_files
-from tflaunch.agents.transfer import HashedFile
+from tflaunch.features.uploads import HashedFile
 from tflaunch.records import as_json, read_record
 from tflaunch.store.run_dir import PARTS_NAME
 from tflaunch_worker import file_trees, wire

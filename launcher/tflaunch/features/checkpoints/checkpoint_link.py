@@ -9,8 +9,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from tflaunch.agents.calls import Begin, Call, Waiter
-from tflaunch.agents.transfer import Download, HashedFile, Piece, Source, Upload, read_wanted
+from tflaunch.agents.transfer import Download, Source
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies
+from tflaunch.features.uploads import HashedFile, Piece, Upload, read_wanted
 from tflaunch.records import Range, read_record
 from tflaunch_worker import fields
 from tflaunch_worker.features.checkpoints.saved_checkpoints import MOST_FILES

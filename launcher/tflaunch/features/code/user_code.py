@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.agents.calls import Begin
-from tflaunch.agents.transfer import Piece, Upload, read_wanted
+from tflaunch.features.uploads import Piece, Upload, read_wanted
 from tflaunch_worker import wire
 
 PART = 64 * 1024

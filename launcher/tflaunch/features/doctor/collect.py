@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import tflaunch_worker
-from tflaunch.agents.rpc import AgentRpc
 from tflaunch.agents.transfer import UserCode
 from tflaunch.core import policy, preflight
 from tflaunch.features.doctor.findings import Host
+from tflaunch.features.rpc import AgentRpc
 from tflaunch.plan import attempts
 from tflaunch.plan.model import PRIVATE, Plan, TaskPlan
 from tflaunch.store.run_dir import RunDirectory, home

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
 from tflaunch.agents.left_files import LeftFile
-from tflaunch.agents.rpc import visiting
-from tflaunch.agents.transfer import HashedFile
 from tflaunch.core.events import Count
 from tflaunch.core.job_state import Job
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.errors import describe_os_error
 from tflaunch.explain.wording import counted, listed
 from tflaunch.features.files.collected_files import CollectedFiles
+from tflaunch.features.rpc import visiting
+from tflaunch.features.uploads import HashedFile
 from tflaunch.plan import placeholders, tensorboard
 from tflaunch.plan.model import Plan
 from tflaunch.records import Line, read_record

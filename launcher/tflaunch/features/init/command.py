@@ -19,7 +19,7 @@ from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.errors import EXIT_USAGE, TRAINS_ALONE, TflaunchError
 from tflaunch.features.init import fitting
 from tflaunch.features.programs import program_reader
-from tflaunch_worker import program_source
+from tflaunch_worker.features import program_source
 
 if TYPE_CHECKING:
     from tflaunch.errors import Problem

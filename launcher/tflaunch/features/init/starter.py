@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tflaunch.clusterspec.schema import SCHEMA_URL
 from tflaunch.clusterspec.values import bracketed, is_loopback, parse_address
 from tflaunch.feature import served_fields
-from tflaunch_worker import program_source
+from tflaunch_worker.features import program_source
 
 _HEAD = """\
 A cluster spec of tflaunch. `tflaunch check {path}` finds mistakes in it; `tflaunch plan {path}` shows

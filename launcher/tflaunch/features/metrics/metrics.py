@@ -14,7 +14,7 @@ from tflaunch.cli.arguments.spec import WholeNumber
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_PREFLIGHT, TflaunchError
 from tflaunch.explain.run_status import Status, TaskStatus
-from tflaunch.port_holder import LOOPBACK, why_unusable
+from tflaunch.features.port_holder import LOOPBACK, why_unusable
 from tflaunch.runtime.watchers import Supervision, Watcher
 
 _END_PATIENCE = 3.0  # seconds

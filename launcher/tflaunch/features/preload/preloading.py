@@ -14,7 +14,7 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
 from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
 from tflaunch.plan.task_starter import REFUSED, SessionPart, TaskStarter
-from tflaunch_worker import program_source
+from tflaunch_worker.features import program_source
 
 _OWN_PREFIX = "TFLAUNCH_"
 

@@ -7,7 +7,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from tflaunch.agents.rpc import visiting
 from tflaunch.client import follow
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_list import aligned
@@ -16,6 +15,7 @@ from tflaunch.core.events import Count, Reason, Seconds
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import figures
 from tflaunch.features.preload.preloading import Preloading
+from tflaunch.features.rpc import visiting
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.task_starter import REFUSED
 from tflaunch.records import read_record

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.features.programs.program_text import ALWAYS, NEVER, SETS, Call, Place, ProgramText
-from tflaunch_worker import program_source
+from tflaunch_worker.features import program_source
 
 MULTI_WORKER = "MultiWorkerMirroredStrategy"
 PARAMETER_SERVER = "ParameterServerStrategy"

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch.agents.rpc import visiting
 from tflaunch.client import run_list, runs
-from tflaunch.client.file_tree import TRASH, delete_run, delete_tree, is_directory, tree_size
 from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.features.file_tree import TRASH, delete_run, delete_tree, is_directory, tree_size
 from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached
+from tflaunch.features.rpc import visiting
 from tflaunch.plan.model import Plan, RetentionPlan
 from tflaunch.store import journal, run_dir, run_lock, run_names
 from tflaunch.store.run_dir import RunDirectory

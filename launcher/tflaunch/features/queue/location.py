@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tflaunch.client import file_tree
 from tflaunch.client.control_client import ControlClient
 from tflaunch.client.run_location import RunLocation
 from tflaunch.client.runs import NoSupervisorError
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.features import file_tree
 from tflaunch.features.queue import queue_list, tickets
 from tflaunch.store import run_lock
 

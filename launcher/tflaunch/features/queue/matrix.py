@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 import click
 
 from tflaunch.clusterspec.values import nearest_name
+from tflaunch.features.secret_names import looks_secret
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
-from tflaunch.secret_names import looks_secret
 
 MOST_RUNS = 1000
 """Maximum number of runs that a single command puts into the queue."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from tflaunch.secret_names import WORDS, looks_secret
+from tflaunch.features.secret_names import WORDS, looks_secret
 
 HIDDEN = b"***"
 """What a secret is replaced by."""

@@ -117,9 +117,9 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
     Raises:
         TflaunchError: TensorBoard exited by itself, or the requested port is not free.
     """
+    from tflaunch.features.port_holder import listen_on_first
     from tflaunch.interrupts import interrupt_at_end
     from tflaunch.plan.tensorboard import USUAL_PORT
-    from tflaunch.port_holder import listen_on_first
     from tflaunch_worker import linux
     from tflaunch_worker.agent.network import listening_sockets
 

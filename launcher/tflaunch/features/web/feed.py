@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch import records
-from tflaunch.client.file_tree import tree_size
 from tflaunch.client.observer import ObservedStep, Observer
 from tflaunch.client.runs import Outcome
 from tflaunch.client.status import current_status
@@ -21,6 +20,7 @@ from tflaunch.core.events import HostJoined
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.explanation import explain_run
 from tflaunch.explain.messages import Logs, messages_about
+from tflaunch.features.file_tree import tree_size
 from tflaunch.features.web.inspection import machines_of
 from tflaunch.features.web.timeline import Timeline
 from tflaunch.features.web.waits import waits_of

@@ -12,10 +12,10 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.records import run_diff
 from tflaunch.features.report.redaction import HIDDEN, Redactor
 from tflaunch.features.report.support_bundle import secrets_of
+from tflaunch.features.secret_names import looks_secret
 from tflaunch.plan import attempts, placeholders
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.tf_config import compile_tf_config
-from tflaunch.secret_names import looks_secret
 from tflaunch.store.run_dir import PATCH_NAME
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from tflaunch.features.port_holder import LOOPBACK, listen_on_first
 from tflaunch.features.web.access import TOKEN, Access, Guarded
 from tflaunch.features.web.app import make_app
-from tflaunch.port_holder import LOOPBACK, listen_on_first
 
 USUAL_PORT = 7575
 _BACKLOG = 128

@@ -13,7 +13,8 @@ import sys
 import types
 from typing import Any, Callable, Iterable, Mapping
 
-from tflaunch_worker import linux, program_source
+from tflaunch_worker import linux
+from tflaunch_worker.features import program_source
 from tflaunch_worker.socket_messages import receive_message
 
 _OWN_PACKAGE = __name__.partition(".")[0]

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any, Sequence
 
-from tflaunch_worker import program_source
+from tflaunch_worker.features import program_source
 from tflaunch_worker.features.preload import source_checks
 
 _OWN_PACKAGE = __name__.partition(".")[0]

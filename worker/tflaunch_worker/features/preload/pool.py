@@ -11,8 +11,9 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple
 
-from tflaunch_worker import offload, program_source, schema, spawn
+from tflaunch_worker import offload, schema, spawn
 from tflaunch_worker.agent.services import Service
+from tflaunch_worker.features import program_source
 from tflaunch_worker.features.preload import refusals, warm_client
 from tflaunch_worker.features.preload.zygote_client import (
     Kind,

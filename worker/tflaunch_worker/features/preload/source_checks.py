@@ -13,7 +13,14 @@ import re
 from typing import Mapping
 
 from tflaunch_worker import function
-from tflaunch_worker.program_source import SCRIPT, TEXT, find_program, imported_files, module_file, module_places
+from tflaunch_worker.features.program_source import (
+    SCRIPT,
+    TEXT,
+    find_program,
+    imported_files,
+    module_file,
+    module_places,
+)
 
 _READ_AT_IMPORT = re.compile(
     r"(?:TF|TPU|XLA|KERAS|CUDA|NVIDIA|HIP|ROC|ROCR|OPENBLAS|OMP|MKL|KMP|NUMEXPR|VECLIB|BLIS|GOTO|LD|ABSL|GRPC|NCCL"
