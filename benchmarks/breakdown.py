@@ -40,8 +40,8 @@ main()
 STEPS = {
     "interpreter": "the launcher's interpreter starts",
     "import": "it imports the command line",
-    "plan": "it reads the spec, and the plan that is kept of it",
-    "run": "it starts the agent's interpreter, and imports what runs a job",
+    "plan": "it reads and plans the spec",
+    "run": "it imports what runs a job, and starts the agent's interpreter",
     "join": "the agent greets",
     "ports": "ports are held",
     "start": "all tasks are started",

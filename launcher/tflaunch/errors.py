@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -93,8 +94,6 @@ def out_of_resources(error: BaseException) -> str:
     is_memory = isinstance(error, MemoryError) or (isinstance(error, SystemError) and "without" in str(error))
     if not (is_memory or any(sign in str(error) for sign in signs) or _is_of_fork(error)):
         return ""
-    import resource
-
     limits = [resource.getrlimit(each)[0] for each in (resource.RLIMIT_NPROC, resource.RLIMIT_AS)]
     processes, memory = ("unlimited" if limit == resource.RLIM_INFINITY else limit for limit in limits)
     raised = f"raise `ulimit -u` ({processes}), `ulimit -v` ({memory} bytes), or pids.max and memory.max of its cgroup"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflaunch import feature_faults
+from tflaunch.plan.task_starter import TaskStarter
 from tflaunch_worker import feature as features_of_agents
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from tflaunch.clusterspec.model import Spec
     from tflaunch.plan.host_maker import HostMaker
     from tflaunch.plan.model import Plan
-    from tflaunch.plan.task_starter import TaskStarter
     from tflaunch.runtime.watchers import Supervision
 
 _FEATURES = "tflaunch.features"
@@ -262,8 +262,6 @@ def task_starters() -> list[TaskStarter]:
 
 def find_task_starter(made: Spec | Plan) -> TaskStarter:
     """Return the task starter of a spec or plan."""
-    from tflaunch.plan.task_starter import TaskStarter
-
     starters = (item for feature in features().values() for item in feature.task_starters.items())
     place = next((place for field, place in starters if getattr(made, field, None)), None)
     starter: TaskStarter = TaskStarter() if place is None else load(place)()
@@ -277,7 +275,7 @@ def _features_of_others() -> dict[str, Feature]:
     """
     if not any(map(_offers_features, sys.path)):
         return {}
-    from importlib.metadata import entry_points
+    from importlib.metadata import entry_points  # takes 15 ms, and hardly anybody has one
 
     found = {}
     for point in [point for group in (_ENTRY_POINTS, *_GONE) for point in entry_points(group=group)]:

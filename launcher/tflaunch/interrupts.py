@@ -8,6 +8,8 @@ import signal
 import sys
 import time
 
+from tflaunch_worker import signals
+
 TYPE_CHECKING = False  # for the reason in `__init__.py`
 
 if TYPE_CHECKING:
@@ -26,8 +28,6 @@ def interrupt_at_end() -> list[int]:
 
     A second TERM or QUIT kills. A second warning does nothing: the kernel sends XCPU each second.
     """
-    from tflaunch_worker import signals
-
     came: list[int] = []
 
     def interrupt(number: int, frame: object) -> None:

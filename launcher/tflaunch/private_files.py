@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import shlex
 import stat
 from pathlib import Path
@@ -72,9 +74,6 @@ def require_own(path: Path, *, is_base: bool = False) -> None:
 
 def _is_group_of_one(status: os.stat_result) -> bool:
     """Whether the group is the owner's private one, which umask 002 lets write."""
-    import grp
-    import pwd
-
     try:
         user, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
     except KeyError:
@@ -84,8 +83,6 @@ def _is_group_of_one(status: os.stat_result) -> bool:
 
 def user_name(number: int) -> str:
     """Return the name of a user, or ``user 1000`` without one."""
-    import pwd
-
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:
@@ -93,8 +90,6 @@ def user_name(number: int) -> str:
 
 
 def _group_name(number: int) -> str:
-    import grp
-
     try:
         return grp.getgrgid(number).gr_name
     except KeyError:

@@ -19,7 +19,7 @@ class Reconnector:
         self,
         connector: AgentConnector,
         mailbox: Mailbox,
-        run_in_thread: Callable[[Callable[[], None]], None],
+        run_in_thread: Callable[[Callable[[], None]], object],
         found: Callable[[Link], None],
     ) -> None:
         """Prepare to connect.

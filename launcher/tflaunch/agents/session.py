@@ -39,7 +39,7 @@ class Session:
         terms: Terms,
         mailbox: Mailbox,
         writer: output.OutputWriter,
-        run_in_thread: Callable[[Callable[[], None]], None],
+        run_in_thread: Callable[[Callable[[], None]], object],
     ) -> None:
         """Prepare a session without connecting.
 

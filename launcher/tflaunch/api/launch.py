@@ -20,6 +20,7 @@ from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, describe_os_error
 from tflaunch.feature import engines, load
 from tflaunch.runtime import launch, supervisor_process
+from tflaunch.runtime.submitting import SpecOrder, Submitted
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -85,8 +86,6 @@ def _submit(file: SpecFile, settings: Sequence[str], call: Call | None, engine: 
         SpecError: the spec is invalid; lists all problems.
         TflaunchError: it cannot be submitted.
     """
-    from tflaunch.runtime.submitting import SpecOrder, Submitted
-
     found = engines().get(engine)
     if found is None or not found.submit:
         raise TflaunchError(f"on={engine!r}: this installation of tflaunch submits no runs to it", EXIT_USAGE)

@@ -10,6 +10,7 @@ from tflaunch.explain.run_status import Status
 from tflaunch.explain.startup_messages import StartupMessages
 from tflaunch.store.log_line import Kept, last_state
 from tflaunch.tui import escapes
+from tflaunch.tui.layout import table
 from tflaunch_worker.printable import printable
 
 
@@ -48,9 +49,7 @@ class CellOutput:
 
     def update(self, status: Status) -> None:
         """Show this status in place of the last one; a front end without HTML shows text."""
-        from IPython.display import display
-
-        from tflaunch.tui.layout import table
+        from IPython.display import display  # only a kernel has it
 
         text = table(status, _COLUMNS)
         shown = {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}

@@ -33,6 +33,7 @@ from tflaunch.store.log_line import Line
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_writer import path_of, tail
 from tflaunch.store.run_dir import left_files_in
+from tflaunch.tui.screen import Screen
 from tflaunch_worker import function
 from tflaunch_worker.readable import duration_words
 
@@ -201,8 +202,6 @@ class Run:
         Raises:
             TflaunchError: its supervisor was killed.
         """
-        from tflaunch.tui.screen import Screen
-
         observer = self._observe()
         if notebook.is_running():
             cell = CellOutput(observer.tasks)

@@ -7,14 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from tflaunch.cli.arguments.spec import say
+from tflaunch.client import requests
+from tflaunch.client.follow import Follower, watch_to_end
+from tflaunch.client.observer import Observer
+from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import TflaunchError
-
-if TYPE_CHECKING:
-    from tflaunch.client.observer import Observer
-    from tflaunch.client.run_location import RunLocation
+from tflaunch.tui.screen import Screen
+from tflaunch_worker import signals
 
 
 def follow_run(location: RunLocation, is_verbose: bool, is_quiet: bool, is_folding: bool | None) -> int:
@@ -22,8 +23,6 @@ def follow_run(location: RunLocation, is_verbose: bool, is_quiet: bool, is_foldi
 
     Ctrl-C stops it, or takes it out of its queue.
     """
-    from tflaunch.client.follow import Follower, watch_to_end
-    from tflaunch.tui.screen import Screen
 
     def watch(observer: Observer) -> int:
         screen = Screen(observer.tasks, is_verbose, is_quiet, is_folding)
@@ -49,9 +48,6 @@ def interrupts_stop(directories: Sequence[Path]) -> Iterator[list[int]]:
 
     The last run is stopped first, so that none of them begins because another one has ended.
     """
-    from tflaunch.client import requests
-    from tflaunch_worker import signals
-
     seen: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:

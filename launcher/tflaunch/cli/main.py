@@ -9,6 +9,11 @@ import sys
 import click
 
 from tflaunch import __version__
+from tflaunch.cli.arguments.here import first_steps
+from tflaunch.cli.arguments.spec import say
+from tflaunch.cli.arguments.unknown_options import answer_option
+from tflaunch.cli.help import no_such_command
+from tflaunch.client.run_location import locate_run
 from tflaunch.errors import (
     EXIT_INTERNAL,
     EXIT_USAGE,
@@ -101,8 +106,6 @@ class _Commands(click.Group):
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Parse the command line; if it is empty, show the help and first steps here."""
         if not (args or context.resilient_parsing):
-            from tflaunch.cli.arguments.here import first_steps
-
             click.echo("\n\n".join(filter(None, (self.get_help(context), first_steps()))), err=True)
             context.exit(EXIT_USAGE)
         return super().parse_args(context, args)
@@ -137,8 +140,6 @@ class _Commands(click.Group):
         """
         name = arguments[0]
         if self.get_command(context, name) is None and not (context.resilient_parsing or name.startswith("-")):
-            from tflaunch.cli.help import no_such_command
-
             raise no_such_command(name, verbs())
         return super().resolve_command(context, arguments)
 
@@ -159,9 +160,6 @@ def _run() -> int:
     try:
         return int(tflaunch(standalone_mode=False) or 0)
     except SupervisedElsewhereError as error:
-        from tflaunch.cli.arguments.spec import say
-        from tflaunch.client.run_location import locate_run
-
         return locate_run(error.directory).run_verb(sys.argv[1:], say, run_command_line)
 
 
@@ -181,8 +179,6 @@ def run_command_line() -> int:
         return _run()
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
-            from tflaunch.cli.arguments.unknown_options import answer_option
-
             error = answer_option(error)
         error.show()
         return EXIT_USAGE

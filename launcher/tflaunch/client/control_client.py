@@ -117,7 +117,7 @@ class ControlClient:
 
     def _why_silent(self) -> str:
         """Describe a supervisor that does not answer, with the remedy."""
-        import psutil
+        import psutil  # takes 8 ms, and supervisors answer
 
         pid, _ = linux.peer_of(self._socket)
         stopped = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)

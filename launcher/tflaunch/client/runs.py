@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from tflaunch.agents.snapshot import AgentSnapshot, look_at
 from tflaunch.client.run_location import locate_run
 from tflaunch.core import replay
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SupervisedElsewhereError, TflaunchError
+from tflaunch.plan.model import Plan
 from tflaunch.store import run_names
 from tflaunch.store.journal import first_and_last_record, first_record, not_begun, readable
 from tflaunch.store.run_dir import RESERVE_NAME, SOCKET_NAME, RunDirectory, open_run, runs_directory
+from tflaunch.transport.connect import connectors_for
 from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
 from tflaunch_worker import linux, orphans
 from tflaunch_worker.readable import duration_words
-
-if TYPE_CHECKING:
-    from tflaunch.agents.snapshot import AgentSnapshot
-    from tflaunch.plan.model import Plan
 
 _SHOWN = 8
 _NO_RUNS = "there are no runs in {} ($TFLAUNCH_HOME/runs); `tflaunch up SPEC` starts one"
@@ -166,9 +165,6 @@ def describe_loss(path: Path) -> str:
 
 def look_at_hosts(path: Path) -> Mapping[str, AgentSnapshot]:
     """Ask a run's agents, by host; this also kills what killed agents have left."""
-    from tflaunch.agents.snapshot import look_at  # what reaches hosts is imported only where hosts are reached
-    from tflaunch.transport.connect import connectors_for
-
     return look_at(connectors_for(plan_of(path), RunDirectory.existing(path, path / "logs")))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -45,8 +46,6 @@ class SpecFile(NamedTuple):
 def _other_path(path: Path) -> str:
     """Return a question about the spec that is meant by a path without one."""
     otherwise = "give the path of a cluster spec"
-    import difflib  # slow to import, and rarely needed
-
     try:
         place, name = (path, "cluster.json") if path.is_dir() else (path.parent, path.name)
         known = [each.name for each in place.iterdir() if each.suffix in SUFFIXES]

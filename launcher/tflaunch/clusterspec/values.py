@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Sequence
@@ -206,8 +207,6 @@ def show_value(value: object) -> str:
 
 def nearest_name(name: str, known: Sequence[str]) -> str | None:
     """Return the known name that a misspelled one probably means, or None."""
-    import difflib  # slow to import, and rarely needed
-
     matches = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     return matches[0] if matches else None
 

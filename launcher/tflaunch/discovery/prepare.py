@@ -11,9 +11,12 @@ from tflaunch import feature_faults
 from tflaunch.clusterspec import load
 from tflaunch.clusterspec.model import SERVED_BY_FEATURES, Spec
 from tflaunch.clusterspec.spec_file import SpecFile
+from tflaunch.discovery import local_machine, resolve
 from tflaunch.errors import Problem, SpecError, missing_feature
 from tflaunch.feature import engines, features, find_host_maker, served_fields
 from tflaunch.feature import load as load_place
+from tflaunch.plan import lint, placement, planner
+from tflaunch.plan import model as planning
 from tflaunch.plan.model import Plan
 
 
@@ -47,8 +50,6 @@ def plan_spec(
     Raises:
         SpecError: the spec has errors; lists all of them, and the warnings.
     """
-    from tflaunch.plan import lint
-
     spec, warnings = read_spec(file, settings, name, command)
     warnings += lint.unused_image(spec)
     return make_plan(file.directory, spec, is_detached=is_detached).warned(warnings), warnings
@@ -84,8 +85,6 @@ def _with_other_problems(error: load.InvalidFieldsError, directory: Path) -> Spe
     """Add the problems of valid fields, so that a spec is corrected in one go."""
     if error.remainder is None:
         return error
-    from tflaunch.plan import lint
-
     spec, places = error.remainder
     problems = [*lint.check_spec(spec), *_problems_for_features(spec, directory)]
     return SpecError(error.source, [*error.problems, *lint.certain_problems(problems, spec, places)])
@@ -115,8 +114,6 @@ def complete(
             raise SpecError(source, problems)
         spec = maker.place_tasks(spec)
     elif spec.discover or spec.pool is not None:
-        from tflaunch.discovery import resolve
-
         spec = resolve.assumed(source, spec) if is_offline else resolve.with_hosts(source, spec, directory.absolute())
     return spec, check_spec(source, directory, spec)
 
@@ -127,8 +124,6 @@ def check_spec(source: str, directory: Path, spec: Spec) -> list[Problem]:
     Raises:
         SpecError: the spec has errors; lists all of them, and the warnings.
     """
-    from tflaunch.plan import lint
-
     problems = [*_no_lease(spec), *lint.check_spec(spec), *_problems_for_features(spec, directory)]
     problems = [_with_origin(spec, problem) for problem in problems]
     if any(problem.severity == "error" for problem in problems):
@@ -152,9 +147,6 @@ def _no_lease(spec: Spec) -> list[Problem]:
     """Return the problem of a spec whose tasks would end with any link."""
     if spec.timeouts.lease != 0:
         return []
-    from tflaunch.discovery import local_machine
-    from tflaunch.plan import placement
-
     others = [host for host in placement.all_hosts(spec) if not local_machine.is_this_machine(host)]
     if not others:
         return []
@@ -176,10 +168,6 @@ def make_plan(directory: Path, spec: Spec, is_detached: bool = False) -> Plan:
     The tasks of a detached run outlive its supervisor by the usual lease, even on this machine, so that the run
     can be resumed.
     """
-    from tflaunch.discovery import local_machine
-    from tflaunch.plan import model as planning
-    from tflaunch.plan import placement, planner
-
     if is_detached and spec.timeouts.lease is None:
         timeouts = spec.timeouts.model_copy(update={"lease": planning.DEFAULT_LEASE})
         spec = spec.model_copy(update={"timeouts": timeouts})

@@ -5,23 +5,21 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core import preflight, restart_rules, spares
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job
 from tflaunch.core.task_state import TaskState
-from tflaunch.explain import cluster_formation
+from tflaunch.explain import cluster_formation, hints, startup_messages, tracebacks
 from tflaunch.explain.causes import describe
+from tflaunch.explain.hints import Facts
 from tflaunch.explain.wording import counted, listed, process_of
 from tflaunch.plan import attempts
 from tflaunch.plan.model import CODE_DIRECTORY, Plan
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
-
-if TYPE_CHECKING:
-    from tflaunch.explain.hints import Facts
 
 _FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
@@ -216,8 +214,6 @@ def _end_of(said: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the traceback that a log ends with, or else its last lines."""
     if not said:
         return (), ()
-    from tflaunch.explain import startup_messages, tracebacks  # compile patterns that only a failure needs
-
     if traceback := tracebacks.last_traceback(said):
         return tuple(traceback), ()
     lines = [line for line in said if line.strip()]
@@ -237,8 +233,6 @@ def _evidence(found: FailedTask, is_shown: bool) -> list[str]:
     if found.traceback and is_shown:
         return []  # the task's output has it, and the sentence says where and why
     if found.traceback:
-        from tflaunch.explain import tracebacks
-
         clipped = tracebacks.clipped(list(found.traceback), _TAIL_LINES)
         return [f"traceback of {wrote}:", *map(_quoted, clipped)]
     if found.last_lines:
@@ -252,8 +246,6 @@ def _quoted(line: str) -> str:
 
 def _hint_about_task(job: Job, task: str, said: list[str], tail: Tail) -> str | None:
     """Return a hint about the culprit, or about the peer that it blames."""
-    from tflaunch.explain import hints, tracebacks
-
     hint = hints.find_hint(said, _facts(job, task))
     if not hints.saw_peer_vanish(said):
         return hint
@@ -307,14 +299,10 @@ def _not_formed(job: Job, known: Annotations) -> tuple[tuple[str, ...], str | No
 
 def hint_for(job: Job, name: str, tail: Tail) -> str | None:
     """Return a hint about the last lines of a task's log, None if unknown."""
-    from tflaunch.explain import hints
-
     return hints.find_hint(tail(name, _LOOKED_AT), _facts(job, name))
 
 
 def _facts(job: Job, name: str) -> Facts:
-    from tflaunch.explain.hints import Facts
-
     process, task = job.plan.find(name), job.tasks[name]
     return Facts(
         strategy=job.plan.strategy,
@@ -368,8 +356,6 @@ def exception_of(task: TaskState, tail: Tail) -> str:
 
     Falls back to the agent's failure signature, as the last output may not have arrived yet.
     """
-    from tflaunch.explain import tracebacks
-
     signature = task.exit.failure if restart_rules.is_raised(task.exit.failure) else ""
     exception = printable(tracebacks.failure_words(tail(task.task, _LOOKED_AT)) or signature)
     return f" ({exception})" if exception else ""

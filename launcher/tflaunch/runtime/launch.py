@@ -5,27 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tflaunch import descriptors
+from tflaunch.agents.snapshot import look_at
+from tflaunch.agents.transfer import UserCode
+from tflaunch.client import follow, runs
+from tflaunch.client.observer import Observer
+from tflaunch.client.output_sink import OutputSink
+from tflaunch.client.run_location import locate_run
 from tflaunch.client.secret_values import find_secrets, read_secrets
+from tflaunch.core import replay
+from tflaunch.core.events import StopRequested
+from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, missing_feature
+from tflaunch.explain import status
 from tflaunch.feature import features, find_host_maker, load
+from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
+from tflaunch.runtime import daemon, foreground
+from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.run_config import RunConfig, on_screen
-from tflaunch.store import run_lock
+from tflaunch.runtime.watchers import Supervision, Watchers
+from tflaunch.store import log_writer, run_lock
+from tflaunch.store.journal import Journal, first_record, not_begun, read_journal, readable
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentConnector, Link, LinkError, LoginBound
 from tflaunch.transport.connect import connectors_for
+from tflaunch_worker import wire
+from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import duration_words
 
 _UNRECORDED_PROTOCOL = 5  # that of 0.2.0, whose journals do not name it
-
-# Slow imports come after starting this machine's agents, so that both happen in parallel.
-if TYPE_CHECKING:
-    from tflaunch.agents.transfer import UserCode
-    from tflaunch.client.output_sink import OutputSink
-    from tflaunch.core.events import StopRequested
-    from tflaunch.core.job_state import Job
 
 
 def start(plan: Plan, config: RunConfig) -> int:
@@ -52,7 +64,6 @@ def start(plan: Plan, config: RunConfig) -> int:
         with _without_leftovers(plan, config), ExitStack() as unused:
             for host, link in links.items():
                 unused.callback(_hang_up, connectors[host], link)
-            from tflaunch.runtime import foreground  # an interrupt of this import must not leave agents behind
 
             def begun() -> None:
                 unused.pop_all()
@@ -75,14 +86,10 @@ def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: byt
         TflaunchError: a value of a matrix is missing, a secret cannot be read, there are too few open files, or the
             directory cannot be created.
     """
-    from tflaunch import descriptors
-
     placeholders.require_matrix_values(plan)
     read_secrets(plan.secrets)
     descriptors.require(len(plan.hosts), len(plan.processes()))
     if log_directory is not None:
-        from tflaunch.store import log_writer
-
         log_writer.require_own_logs(log_directory, [process.task for process in plan.processes()])
     directory = RunDirectory(plan.name, log_directory)
     try:
@@ -96,9 +103,6 @@ def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: byt
 
 def _has_begun(path: Path) -> bool:
     """Return whether a run is recorded here, or supervised in a cluster."""
-    from tflaunch.client.run_location import locate_run
-    from tflaunch.store.journal import first_record
-
     return first_record(path) is not None or not locate_run(path).has_files_here
 
 
@@ -117,14 +121,6 @@ def take_over(
     Raises:
         TflaunchError: the run has a supervisor, or none of its tasks can still be alive.
     """
-    from tflaunch import descriptors
-    from tflaunch.client import runs
-    from tflaunch.client.run_location import locate_run
-    from tflaunch.core import replay
-    from tflaunch.core.job_state import Phase
-    from tflaunch.runtime import foreground
-    from tflaunch.store.journal import not_begun, read_journal, readable
-
     records = read_journal(path)
     if not records:
         raise not_begun(path)
@@ -139,8 +135,6 @@ def take_over(
     _require_same_protocol(path, records[0], job.plan)
     directory = RunDirectory.existing(path, Path(records[0]["logs"]))
     if job.plan.lease == 0:
-        from tflaunch.agents.snapshot import look_at
-
         look_at(connectors_for(job.original, directory))  # also kills tasks of killed agents, so the message is true
         why = "ended with its supervisor, because timeouts.lease is 0"
         raise TflaunchError(f"the tasks of {path.name} {why}; start its spec again", EXIT_INTERNAL)
@@ -174,14 +168,9 @@ def _require_same_protocol(path: Path, first: Mapping[str, Any], plan: Plan) -> 
     Raises:
         TflaunchError: they do not.
     """
-    from tflaunch_worker import wire
-
     protocol = first.get("protocol") or _UNRECORDED_PROTOCOL
     if protocol == wire.PROTOCOL:
         return
-    from tflaunch_worker.printable import printable
-    from tflaunch_worker.readable import duration_words
-
     version = printable(first.get("version") or "", 40) or "0.2.0 or earlier"
     raise TflaunchError(
         f"run {path.name} was started by tflaunch {version}, whose agents speak protocol {protocol}, not "
@@ -201,13 +190,6 @@ def _tell_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable
     """Tell watchers the end of a run whose supervisor was killed before that."""
     if records[-1]["kind"] == "ended":
         return
-    from tflaunch.core import replay
-    from tflaunch.explain import status
-    from tflaunch.mailbox import Mailbox
-    from tflaunch.runtime.control_requests import Service
-    from tflaunch.runtime.watchers import Supervision, Watchers
-    from tflaunch.store.journal import Journal
-
     run_lock.take_lock(path)
     config = RunConfig(RunDirectory.existing(path, Path(records[0]["logs"])), None, say)
     journal, mailbox = Journal(config.directory, len(records)), Mailbox()
@@ -229,13 +211,8 @@ def _supervise(config: RunConfig, supervise: Callable[[RunConfig], int]) -> int:
     """Call ``supervise`` in this process, or in one that survives this terminal."""
     if not config.is_detached:
         return supervise(config)
-    from tflaunch.runtime import daemon
-
     path = config.directory.path
     with daemon.launched(path, lambda begun: supervise(config._replace(sink=daemon.notes, begun=begun))):
-        from tflaunch.client import follow
-        from tflaunch.client.observer import Observer
-
         return follow.until_running(Observer(path), config.say, config.is_quiet) or 0
 
 

@@ -1,24 +1,21 @@
-"""How to run a plan. Separate from what runs it, which is slow to import."""
+"""How to run a plan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from tflaunch.agents.transfer import UserCode
+from tflaunch.client.output_sink import OutputSink
 from tflaunch.client.secret_values import NO_SECRETS, Secrets
-
-if TYPE_CHECKING:
-    from tflaunch.agents.transfer import UserCode
-    from tflaunch.client.output_sink import OutputSink
-    from tflaunch.store.run_dir import RunDirectory
+from tflaunch.store.run_dir import RunDirectory
+from tflaunch.tui.screen import Screen
 
 
 def on_screen(
     tasks: Sequence[str], is_verbose: bool = False, is_quiet: bool = False, is_folding: bool | None = None
 ) -> OutputSink:
     """Return the output sink that prints on this terminal."""
-    from tflaunch.tui.screen import Screen
-
     return Screen(tasks, is_verbose, is_quiet, is_folding)
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from tflaunch.own_process import end_process, own_process
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
-from tflaunch.runtime import daemon
+from tflaunch.runtime import daemon, launch
+from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store.run_dir import RunDirectory
 
 _PROGRAM = (
@@ -61,9 +62,6 @@ def start(plan: Plan, directory: RunDirectory, *, is_owned: bool) -> None:
 
 def supervise(order: dict[str, Any]) -> None:
     """Supervise the run that `start` describes; never returns."""
-    from tflaunch.runtime import launch
-    from tflaunch.runtime.run_config import RunConfig
-
     directory = RunDirectory.existing(Path(order["run"]), Path(order["logs"]))
     plan = serialize.from_json(order["plan"])
 

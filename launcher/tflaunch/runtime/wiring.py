@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tflaunch import __version__, feature_faults
 from tflaunch.agents.calls import Waiter
@@ -33,9 +34,6 @@ from tflaunch.store.run_dir import RunDirectory, left_files_in
 from tflaunch.transport.base import AgentConnector
 from tflaunch_worker import fields
 from tflaunch_worker.printable import printable
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
 
 _AT_ONCE = 128  # hosts connected to concurrently
 _BETWEEN_VIEWS = 1.0  # seconds
@@ -82,9 +80,9 @@ def open_runtime(
     left_files = LeftFileStore(left_files_in(directory.path))
     limits = plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat
     terms = Terms(directory.run, *limits, fencing, private=plan.network == PRIVATE)
-    run_in_thread = _Threads()
+    threads = ThreadPoolExecutor(_AT_ONCE, "reach")  # no limit: its threads have theirs
     sessions = {
-        host: Session(host, connector, terms, mailbox, log_sink, run_in_thread.do)
+        host: Session(host, connector, terms, mailbox, log_sink, threads.submit)
         for host, connector in connectors.items()
     }
     for session in sessions.values():
@@ -194,18 +192,3 @@ def _end_with(owner: int, mailbox: Mailbox, grace: float) -> None:
         mailbox.put(StopRequested(grace))
         return
     mailbox.call_at(mailbox.now() + _BETWEEN_LOOKS_FOR_OWNER, lambda: _end_with(owner, mailbox, grace))
-
-
-class _Threads:
-    """A thread pool for blocking functions, made by the first; local runs need none."""
-
-    def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
-
-    def do(self, function: Callable[[], None]) -> None:
-        """Run a function in the pool."""
-        if self._pool is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._pool = ThreadPoolExecutor(_AT_ONCE, "reach")  # no limit: its threads have theirs
-        self._pool.submit(function)

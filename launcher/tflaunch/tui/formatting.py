@@ -37,7 +37,7 @@ def plain(text: str | None, limit: int = 1000) -> str:
 
 def width(text: str) -> int:
     """Return the number of columns a text occupies; escape sequences occupy none."""
-    from rich.cells import cell_len  # a dumb terminal needs nothing of rich
+    from rich.cells import cell_len  # rich takes 20 ms, and only terminals need it
 
     return cell_len(plain(text, len(text)))
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from tflaunch.explain.run_status import Status
-from tflaunch.tui import terminal
+from tflaunch.tui import layout, terminal
 
 _STDOUT = 1
 _FRAME = 0.1  # seconds between frames, unless there is a lot to write
@@ -96,9 +96,7 @@ class LiveView:
         # Keep the last column free: a terminal with text there may wrap what the user types.
         height = max(min(rows // 2, rows - 2), 1)
         try:
-            from tflaunch.tui import layout as view
-
-            self._lines = view.render(self._with_last_lines(status), max(columns - 1, 1), height, time.time())
+            self._lines = layout.render(self._with_last_lines(status), max(columns - 1, 1), height, time.time())
         except Exception:  # noqa: BLE001 (a failed rendering must not stop the output)
             self._lines = []
 
@@ -120,15 +118,13 @@ def watch(statuses: Iterable[Status]) -> None:
 
 
 def _draw(statuses: Iterable[Status]) -> None:
-    from tflaunch.tui import layout as view  # with what draws, which is slow to import
-
     region = terminal.Region()
     terminal.clear_before_stop(lambda: _write(region.frame(b"", [])))
     terminal.keep_unread(_STDOUT, is_kept=True)
     try:
         for status in statuses:
             columns, rows = terminal.size(_STDOUT)
-            lines = view.render(status, max(columns - 1, 1), max(rows - 1, 1), time.time())
+            lines = layout.render(status, max(columns - 1, 1), max(rows - 1, 1), time.time())
             _write(region.frame(b"", lines))
     finally:
         _write(region.left())
@@ -136,11 +132,9 @@ def _draw(statuses: Iterable[Status]) -> None:
 
 
 def _print(statuses: Iterable[Status]) -> None:
-    from tflaunch.tui import layout as view
-
     separator = ""
     for status in statuses:
-        _write((separator + view.table(status)).encode("utf-8", "replace"))
+        _write((separator + layout.table(status)).encode("utf-8", "replace"))
         separator = "\n"
 
 

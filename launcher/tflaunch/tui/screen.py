@@ -11,19 +11,20 @@ import re
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tflaunch.explain.run_status import Status
 from tflaunch.explain.startup_messages import StartupMessages
 from tflaunch.store.log_line import Kept
+from tflaunch.tui import escapes, formatting, terminal
 from tflaunch.tui.backlog import Backlog, Piece
+from tflaunch.tui.fold import LiveFold
 from tflaunch.tui.task_lines import TaskLines, prefix
 from tflaunch_worker.printable import printable
 
 if TYPE_CHECKING:
-    from tflaunch.explain.run_status import Status
-    from tflaunch.tui.fold import LiveFold
     from tflaunch.tui.live import LiveView
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
@@ -57,14 +58,15 @@ class Screen:
         is_terminal = os.isatty(_STDOUT)
         is_coloured = is_terminal and not os.environ.get("NO_COLOR")
         is_one = _is_one_stream()
-        clean = _cleaner() if is_terminal else None
+        clean = escapes.without_commands if is_terminal else None
         self._startup = StartupMessages() if is_one and not is_verbose else None
         startup = self._startup
         shown = {task: None if startup is None else partial(startup.without, task) for task in tasks}
         colours = {task: _COLOURS[number % len(_COLOURS)] if is_coloured else None for number, task in enumerate(tasks)}
         prefixes = {task: prefix(task, width, colour) for task, colour in colours.items()}
         self._lines = {task: TaskLines(words, clean, shown[task]) for task, words in prefixes.items()}
-        self._fold = _fold(prefixes) if (is_terminal if is_folding is None else is_folding) else None
+        folds = (is_terminal if is_folding is None else is_folding) and len(tasks) > 1
+        self._fold = LiveFold(prefixes, time.monotonic) if folds else None
         self._live = self._view() if is_terminal and is_one and not is_quiet else None
         own = _STDERR if is_one and self._live is None else _STDOUT
         self._out = _Writer(Backlog(is_terminal), self._write_with_view if self._live else self._write_lines, own)
@@ -144,12 +146,12 @@ class Screen:
             writer.write(_STDOUT, fold.flush())
 
     def _view(self) -> LiveView | None:
-        from tflaunch.tui import live, terminal
-
         if not terminal.is_drawable(_STDOUT):
             return None
+        from tflaunch.tui.live import LiveView  # it draws with rich, whose import takes 20 ms
+
         terminal.clear_before_stop(self._hide_view)
-        return live.LiveView(_STDOUT, self._last_lines)
+        return LiveView(_STDOUT, self._last_lines)
 
     def _hide_view(self) -> None:
         if self._live is not None and self._live.is_drawn:
@@ -270,24 +272,10 @@ def _is_one_stream() -> bool:
         return False
 
 
-def _cleaner() -> Callable[[bytes], bytes]:
-    from tflaunch.tui import escapes
-
-    return escapes.without_commands
-
-
-def _fold(prefixes: Mapping[str, bytes]) -> LiveFold | None:
-    from tflaunch.tui import fold
-
-    return fold.LiveFold(prefixes, time.monotonic) if len(prefixes) > 1 else None
-
-
 def _panel(lines: Sequence[str]) -> list[str] | None:
     """Return a failure as it is drawn on stderr; None if that cannot be drawn on."""
     if not os.isatty(_STDERR):
         return None
-    from tflaunch.tui import formatting, terminal
-
     return formatting.failure_panel(lines, terminal.size(_STDERR)[0]) if terminal.is_drawable(_STDERR) else None
 
 

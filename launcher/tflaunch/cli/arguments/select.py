@@ -9,7 +9,10 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
+from tflaunch.client import runs
 from tflaunch.errors import TflaunchError
+from tflaunch.plan import selectors
+from tflaunch.store import run_names
 
 _TASK_OR_HOST = r"chief|worker|ps|evaluator|.*:.*|host=.*"
 """Matches what cannot be a run: a run's name has no colon."""
@@ -19,8 +22,6 @@ _MISSPELT_TASK = r"(chief|worker|ps|evaluator)s?[-_./]?\d*"
 
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the runs whose names start with ``incomplete``, newest first."""
-    from tflaunch.store import run_names
-
     try:
         names = [path.name for path in run_names.newest_first()]
     except TflaunchError:
@@ -34,8 +35,6 @@ def complete_runs_and_tasks(
     """Return runs for the first argument, and the tasks of the selected run."""
     words = list(context.params.get(parameter.name or "") or ())
     found = complete_runs(context, parameter, incomplete) if not words else []
-    from tflaunch.client import runs
-
     try:
         plan = runs.plan_of(choose(words)[0])
     except TflaunchError:
@@ -61,9 +60,6 @@ def choose(words: Sequence[str], default: Callable[[], Path] | None = None) -> t
     Raises:
         TflaunchError: the run does not exist.
     """
-    from tflaunch.client import runs
-    from tflaunch.plan import selectors
-
     if words and not re.fullmatch(_TASK_OR_HOST, words[0]):
         try:
             return runs.find_run(words[0]), list(words[1:])
@@ -77,8 +73,6 @@ def choose(words: Sequence[str], default: Callable[[], Path] | None = None) -> t
 
 
 def _default_run(error: TflaunchError, default: Callable[[], Path] | None) -> Path:
-    from tflaunch.client import runs
-
     try:
         return default() if default else runs.find_run(None)
     except TflaunchError:

@@ -11,17 +11,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tflaunch import records
 from tflaunch.cli.arguments.here import usual_spec
-from tflaunch.clusterspec.spec_file import SUFFIXES
+from tflaunch.cli.arguments.unknown_options import answer_option
+from tflaunch.clusterspec import spec_file
+from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
+from tflaunch.clusterspec.values import parse_duration
 from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
-
-if TYPE_CHECKING:
-    from tflaunch.clusterspec.spec_file import SpecFile
 
 STDIN = Path("-")
 
@@ -100,8 +100,6 @@ class CommandAfterDashes(click.Command):
         try:
             left = super().parse_args(context, args[:end])
         except click.NoSuchOption as error:
-            from tflaunch.cli.arguments.unknown_options import answer_option
-
             answer = answer_option(error)
             if not isinstance(answer, click.NoSuchOption):
                 raise answer from None
@@ -134,8 +132,6 @@ def read_file(path: Path) -> SpecFile:
     Raises:
         SpecError: it cannot be read.
     """
-    from tflaunch.clusterspec import spec_file
-
     if path == STDIN:
         return spec_file.read_spec_stream(sys.stdin.buffer, source_name(path))
     return spec_file.read_spec_file(path)
@@ -143,8 +139,6 @@ def read_file(path: Path) -> SpecFile:
 
 def seconds_in(text: str) -> float | None:
     """Parse a duration, such as ``90``, ``90s`` or ``10m``, to seconds, or None."""
-    from tflaunch.clusterspec.values import parse_duration
-
     return parse_duration(text)
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tflaunch import records
 from tflaunch.core import policy
 from tflaunch.core.annotations import HangExplained, StartExplained
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.explain.run_status import Status
+from tflaunch.features.hang import hang
+from tflaunch.features.hang.evidence_collector import EvidenceCollector, Findings
 from tflaunch.runtime.control_server import Caller
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker.printable import printable
-
-if TYPE_CHECKING:
-    from tflaunch.features.hang.evidence_collector import EvidenceCollector, Findings
 
 
 class HangWatcher(Watcher):
@@ -23,15 +22,7 @@ class HangWatcher(Watcher):
     def __init__(self, supervision: Supervision) -> None:
         self._supervision = supervision
         self._job = supervision.job
-        self._collector: EvidenceCollector | None = None
-
-    @property
-    def _evidence(self) -> EvidenceCollector:
-        if self._collector is None:
-            from tflaunch.features.hang.evidence_collector import EvidenceCollector  # most runs never hang
-
-            self._collector = EvidenceCollector(self._supervision.sessions, self._supervision.mailbox)
-        return self._collector
+        self._evidence = EvidenceCollector(supervision.sessions, supervision.mailbox)
 
     def watch(self, job: Job, now: float) -> None:
         """Explain hangs for which tasks are stopped, and tasks that do not listen in time."""
@@ -46,15 +37,11 @@ class HangWatcher(Watcher):
             self._evidence.collect(lambda found: self._explain(current, found, limit))
 
     def _explain(self, current: Status, found: Findings, limit: str) -> None:
-        from tflaunch.features.hang import hang  # compiles patterns that only a hang needs
-
         verdict = hang.verdict(current, found.evidence, limit)
         if verdict.culprits:
             self._supervision.mailbox.put(HangExplained(printable(verdict.sentence)))
 
     def _explain_start(self, found: Findings) -> None:
-        from tflaunch.features.hang import hang  # compiles patterns that only a hang needs
-
         if policy.waited_for(self._job):
             sentence = hang.explain_late_start(self._job, self._supervision.status(), found.evidence)
             self._supervision.mailbox.put(StartExplained(self._job.attempt, printable(sentence)))

@@ -92,7 +92,7 @@ def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> byte
     values = {name: value or "" for name, value in read_secrets(plan.secrets).items()}
     code = launch.code_for_hosts(plan)
     if "records" in features():
-        from tflaunch.features.records import run_record
+        from tflaunch.features.records import run_record  # another feature, which may be gone
 
         run_record.write(directory.path, plan)  # of the code as it is here
     there = cluster._replace(objects="", context=None, config=None)

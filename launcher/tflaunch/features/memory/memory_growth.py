@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median
 
 from tflaunch_worker.features.memory.memory_series import MemorySeries
 
@@ -93,8 +94,6 @@ def _smooth(points: Sequence[tuple[float, float]], place: int) -> tuple[float, f
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
     """Return the median slope between points half a series apart, robust to outliers."""
-    from statistics import median  # takes 2 ms to import, for a series that few runs get
-
     half = len(points) // 2
     return median(
         (later[1] - earlier[1]) / (later[0] - earlier[0]) for earlier, later in zip(points, points[half:], strict=False)

@@ -5,6 +5,7 @@ The host checks the rest before each start: `tflaunch_worker.features.preload.po
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from types import FunctionType
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
+from tflaunch.features.preload.between_tests import BetweenTests
 from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
 from tflaunch.plan.task_starter import REFUSED, SessionPart, TaskStarter
 from tflaunch_worker.features import program_source
@@ -60,8 +62,6 @@ class Preloading(TaskStarter):
 
     def join_tests(self, directory: Path) -> SessionPart:
         """Return the server that keeps modules imported for later tests of a session."""
-        from tflaunch.features.preload.between_tests import BetweenTests
-
         return BetweenTests(directory)
 
     def recipe(self, plan: Plan, host: str) -> str | None:
@@ -108,6 +108,4 @@ def _recipe(plan: Plan, process: TaskPlan) -> str | None:
     known = [process.argv[0], modules, search, sorted(env.items()), sorted(process.unset), inherits]
     sources = {source.env for source in plan.secrets.values() if source.env is not None}
     names = sorted({*plan.secrets, *sources})
-    import hashlib  # it loads OpenSSL, and most plans use no warm servers
-
     return "=".join([hashlib.sha256(json.dumps(known).encode("ascii")).hexdigest(), *names])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tflaunch.errors import TflaunchError
 from tflaunch.explain import wording
+from tflaunch.features.prune import prune
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store import run_names
 
@@ -23,8 +24,6 @@ class Retention(Watcher):
         try:
             if not run_names.may_be_too_old(job, retention, now):
                 return
-            from tflaunch.features.prune import prune  # most runs have no old ones before them
-
             removed = prune.apply_retention(job, retention, now)
         except TflaunchError:
             return  # `tflaunch prune` says why

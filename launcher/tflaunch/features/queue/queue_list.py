@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tflaunch.client.run_list import aligned
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.explain import wording
 from tflaunch.features.queue import tickets
@@ -65,8 +66,6 @@ def _reason(obstacle: Obstacle, gpus: int | None) -> str:
 
 def table(entries: Sequence[QueueEntry], now: float) -> str:
     """Return the entries as aligned text; ``now`` is in seconds since 1970."""
-    from tflaunch.client.run_list import aligned
-
     rows = [_COLUMNS]
     for entry in entries:
         needs = ", ".join(_shown(machine, gpus) for machine, gpus in entry.needs.items())

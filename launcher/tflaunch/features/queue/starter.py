@@ -7,17 +7,22 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.launch import Launching
 from tflaunch.cli.arguments.spec import say
 from tflaunch.cli.follow import follow_run, interrupts_stop
+from tflaunch.client import follow
+from tflaunch.client.observer import Observer
+from tflaunch.client.run_list import entry_of, table
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-
-if TYPE_CHECKING:
-    from tflaunch.client.observer import Observer
+from tflaunch.features.queue import matrix, waiting
+from tflaunch.features.queue.host_shares import with_inherited_devices
+from tflaunch.features.queue.location import QueuedRun
+from tflaunch.plan import placeholders
+from tflaunch.runtime import daemon, launch
+from tflaunch.tui import terminal
 
 
 def check_start(value: object, launching: Launching) -> None:
@@ -42,12 +47,6 @@ def submit(launching: Launching) -> int:
         click.UsageError: a `--matrix` is not valid.
         TflaunchError: a run cannot wait, or the process in which they wait cannot start.
     """
-    from tflaunch.features.queue import matrix, waiting
-    from tflaunch.features.queue.host_shares import with_inherited_devices
-    from tflaunch.features.queue.location import QueuedRun
-    from tflaunch.plan import placeholders
-    from tflaunch.runtime import daemon, launch
-
     options, plan = launching.options, launching.plan
     assert plan is not None
     if plan.made_hosts is not None:
@@ -82,9 +81,6 @@ def submit(launching: Launching) -> int:
 
 def _follow_all(queued: Sequence[Path], is_quiet: bool) -> int:
     """Say how runs begin and end, then compare them; Ctrl-C stops what is left."""
-    from tflaunch.client.run_list import entry_of, table
-    from tflaunch.tui import terminal
-
     codes = []
     with interrupts_stop(queued) as seen:
         for directory in queued:
@@ -101,9 +97,6 @@ def _follow_all(queued: Sequence[Path], is_quiet: bool) -> int:
 
 
 def _follow_one(directory: Path, is_quiet: bool) -> int:
-    from tflaunch.client import follow
-    from tflaunch.features.queue.location import QueuedRun
-
     name, tell = directory.name, (lambda _: None) if is_quiet else say
 
     def watch(observer: Observer) -> int:

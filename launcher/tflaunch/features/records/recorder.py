@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from tflaunch.features.records import run_record
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Found, Supervision, Watcher
 
@@ -23,8 +24,6 @@ class Recorder(Watcher):
         self._thread.start()
 
     def _write(self) -> None:
-        from tflaunch.features.records import run_record
-
         run_record.write(self._supervision.config.directory.path, self._supervision.job.original)
 
     def finish(self, run: Run) -> Found:

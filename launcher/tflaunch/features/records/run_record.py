@@ -6,6 +6,7 @@ No interpreter is started for it, and git only where the code is in a repository
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import os
 import platform
@@ -156,8 +157,6 @@ def _hash(path: Path) -> str:
 
 
 def _sha256(data: bytes) -> str:
-    import hashlib  # it loads OpenSSL, which a run without programs and patches need not wait for
-
     return hashlib.sha256(data).hexdigest()
 
 

@@ -38,7 +38,7 @@ def _jobset() -> dict[str, Engine]:
     """Return the engine with pods like a supervisor's; {} without `kubernetes`."""
     if "kubernetes" not in features():
         return {}
-    from tflaunch.features.render import jobset, pods
+    from tflaunch.features.render import jobset, pods  # of another feature, which may be gone
 
     rules = (
         limits.tasks,

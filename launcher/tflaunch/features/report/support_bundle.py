@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import os
+import platform
 import shutil
 import stat
 import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import IO, Any, NamedTuple
+
+import psutil
 
 from tflaunch.client import runs
 from tflaunch.client.secret_values import find_secrets
@@ -260,10 +264,6 @@ def _field(task: Any, name: str, kind: type[Any]) -> Any:
 
 def _machine() -> str:
     """Describe this machine and the versions of packages, without imports."""
-    import platform
-
-    import psutil
-
     memory = psutil.virtual_memory()
     lines = [
         _version("tflaunch"),
@@ -278,8 +278,6 @@ def _machine() -> str:
 
 
 def _version(package: str) -> str:
-    from importlib import metadata
-
     try:
         return f"{package} {metadata.version(package)}"
     except metadata.PackageNotFoundError:
