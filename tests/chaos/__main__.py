@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from chaos import judge, program
-from chaos.drill import KINDS, STARTED, STEPS, WORKERS, Drill, draw
+from chaos.drill import STARTED, STEPS, WORKERS, Drill, draw
 from chaos.world import World
 from support.memory_group import why_no_groups
 from support.page_tables import read_table, write_table
@@ -28,13 +28,11 @@ _SHORT = 6.0  # seconds; links that are lost for so long lose no output
 
 
 def main() -> int:
-    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="start no drill after this time")
     parser.add_argument("--drills", type=int, default=10**9, help="the maximum number of drills")
     parser.add_argument("--seed", type=int, default=0, help="of the first drill; the next ones follow")
     parser.add_argument("--only", choices=("local", "ssh"), default="", help="where to play")
-    parser.add_argument("--kind", choices=sorted(KINDS), default="", help="play only drills with a fault of this kind")
     parser.add_argument("--page", type=Path, help="add what was played to the table on this page")
     parser.add_argument("--keep", type=Path, help="copy the directory of a failed drill there")
     arguments = parser.parse_args()
@@ -50,8 +48,6 @@ def main() -> int:
             if time.monotonic() > until:  # clock: as above
                 break
             drill = draw(seed, only=arguments.only, without=[kind for kind, reason in impossible.items() if reason])
-            if arguments.kind and all(fault.kind != arguments.kind for fault in drill.faults):
-                continue
             directory = Path(root) / f"drill-{seed}"
             wrong, suffered, took = play(drill, directory, keys)
             series.add(wrong, suffered, took)

@@ -58,7 +58,6 @@ class Evidence(NamedTuple):
 
 
 def gather(directory: Path, run: Path, **seen: Any) -> Evidence:
-    """Read the files of a drill."""
     said = {path.name.partition(".")[2]: path.read_text().splitlines() for path in directory.glob("said.*")}
     results = {path.name.partition(".")[2]: float(path.read_text()) for path in directory.glob("result.*")}
     logged = {}
@@ -158,7 +157,6 @@ def _wrong_ports(evidence: Evidence) -> list[str]:
 
 
 def _refused(record: Mapping[str, Any]) -> list[int]:
-    """Return the ports in a record of refused ports."""
     return [int(number) for reason in record["refused"].values() for number in _PORT.findall(reason)]
 
 

@@ -28,17 +28,14 @@ kept_alive: list[bytes] = []
 
 
 def share(step: int, replica: int) -> float:
-    """Return what a replica adds in a step."""
     return float((step * 7919 + replica * 104729) % 10007)
 
 
 def result_of(steps: int, replicas: int) -> float:
-    """Return the sum over all steps and replicas."""
     return sum(share(step, replica) for step in range(steps) for replica in range(replicas))
 
 
 def main(directory: Path, steps: int, seconds: float) -> None:
-    """Train."""
     import tensorflow as tf
 
     config = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -49,7 +46,6 @@ def main(directory: Path, steps: int, seconds: float) -> None:
 
 
 def train_mirrored(directory: Path, steps: int, seconds: float) -> None:
-    """Train on workers in step."""
     import tensorflow as tf
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -114,7 +110,6 @@ def train_with_servers(config: object, directory: Path, steps: int, seconds: flo
 
 
 def run(directory: Path, steps: int, seconds: float, total: object, one: Callable[[int], None]) -> None:
-    """Restore the checkpoint, and train from there."""
     import tensorflow as tf
 
     from tflaunch_worker.training import progress

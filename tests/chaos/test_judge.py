@@ -39,7 +39,6 @@ def found(**changes: Any) -> list[str]:
 
 
 def without(*lines: str) -> dict[str, list[str]]:
-    """Return logs that lack these lines."""
     return {task: [line for line in logged if line not in lines] for task, logged in SAID.items()}
 
 

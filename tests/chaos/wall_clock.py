@@ -27,7 +27,6 @@ class WallClock:
         self._write(round(seconds * 1e9))
 
     def is_read_by(self, pid: int) -> bool:
-        """Whether a living process has this clock."""
         try:
             return str(self.library) in Path(f"/proc/{pid}/maps").read_text()
         except OSError:

@@ -82,7 +82,6 @@ class World:
     # ---- the training
 
     def spec(self) -> Path:
-        """Write the spec."""
         fields: dict[str, Any] = {
             "cluster": self._cluster(),
             "strategy": self.drill.strategy,
@@ -109,7 +108,6 @@ class World:
         return self.bed.name(host) if self.bed else "localhost"
 
     def _task_hosts(self) -> list[int]:
-        """Return the hosts with tasks."""
         return sorted({host for hosts in self.places.values() for host in hosts}) if self.bed else [0]
 
     def start(self) -> ProcessWatch:
@@ -143,7 +141,6 @@ class World:
         return furthest
 
     def is_over(self) -> bool:
-        """Whether the supervisor has exited."""
         return self.running is None or self.running.poll() is not None
 
     def wait(self, until: Callable[[], bool]) -> bool:
@@ -177,7 +174,6 @@ class World:
         return ["chief:0"] if "chief" in self.places else list(self.tasks)
 
     def left(self) -> Sequence[object]:
-        """Return the processes that are left."""
         if self.bed is not None and (there := self.bed.wait_empty()):
             return there
         with suppress(AssertionError):
@@ -192,7 +188,6 @@ class World:
         return 0 if namespace == os.readlink("/proc/self/ns/pid") else None
 
     def victims(self) -> list[Victim]:
-        """Return the processes of the run."""
         found = []
         if self.bed is None:
             known = [(process, environment_of(process), "h0") for process in self.launch.survivors()]
