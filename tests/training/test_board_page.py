@@ -46,7 +46,6 @@ def point(port: int, tag: str, run: str, step: int) -> tuple[float, int]:
 
 
 def answers(port: int) -> bool:
-    """Whether TensorBoard serves pages on a port."""
     return "window_title" in (data(port, "environment") or {})
 
 

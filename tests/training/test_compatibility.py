@@ -29,7 +29,6 @@ Outcomes = dict[str, str]
 
 
 def rows() -> dict[str, dict[str, str]]:
-    """Return the cells of each feature, by Keras."""
     lines = iter(PAGE.read_text().splitlines())
     heads = next(cells(line)[1:] for line in lines if line.startswith("| feature |"))
     found: dict[str, dict[str, str]] = {}
@@ -43,7 +42,6 @@ def rows() -> dict[str, dict[str, str]]:
 
 
 def cells(line: str) -> list[str]:
-    """Return the cells of a table row."""
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 

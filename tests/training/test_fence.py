@@ -16,6 +16,7 @@ import pytest
 
 from support.fixed_ports import free_ports
 from support.launch import LONG, Launch
+from support.waiting import PATIENCE
 
 pytestmark = [
     pytest.mark.tensorflow,
@@ -36,7 +37,7 @@ PAUSE = 0.0005 if LONG else 0.02
 def call(port: int, source: str) -> str:
     """Connect from an address of this machine; return ``refused``, ``reset`` or ``answered``."""
     with socket.socket() as caller:
-        caller.settimeout(60)
+        caller.settimeout(PATIENCE)
         caller.bind((source, 0))
         try:
             caller.connect((INSIDER, port))
@@ -82,13 +83,12 @@ def mirrored(launch: Launch, ports: Sequence[int], host: str = "localhost", **fi
 
 
 def final_weight(launch: Launch) -> str:
-    """Return the weight after the last step."""
     return re.findall(r"weight (\d+)", launch.log("worker:0"))[-1]
 
 
 @pytest.mark.parametrize("host", ["localhost", pytest.param("[::1]", marks=pytest.mark.thorough)])
 def test_outsiders_never_reach_mirrored_workers(launch: Launch, host: str) -> None:
-    """Nor do their connections change the training. In an open network they do: tests/ssh/test_fence.py."""
+    """Nor do their connections change the training. In an open network they do: tests/ssh/test_network.py."""
     ports = free_ports(2)
     with calls(ports, OUTSIDER) as found:
         ended = launch.up(mirrored(launch, ports, host))

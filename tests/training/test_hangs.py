@@ -37,7 +37,6 @@ def start(home: Launch, directory: Path, hang: Hang) -> str:
 
 
 def ask(home: Launch, run: str) -> dict[str, Any]:
-    """Return the verdict."""
     shown = home.succeed("stacks", "--json", run)
     verdict: dict[str, Any] = json.loads(shown.stdout)
     return verdict

@@ -54,7 +54,6 @@ print("steps", int(network.optimizer.iterations.numpy()))
 
 
 def run(python: WarmPython, program: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a program with these variables."""
     return python.run(program, ["-c", *arguments], env={**python.env, **env})
 
 

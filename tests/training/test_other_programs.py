@@ -6,7 +6,6 @@ tflaunch prints where a habit cannot work.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import signal
@@ -25,11 +24,9 @@ OTHERS = Path(__file__).parent / "programs" / "others"
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 NEVER = {"max": 0}
 SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
-ALONE: dict[str, Any] = {"cluster": {"worker": 1}, "strategy": "none"}
 
 
 def command(program: str, *arguments: object) -> list[str]:
-    """Return the command line of one of the programs."""
     return ["python", str(OTHERS / program), *map(str, arguments)]
 
 
@@ -40,7 +37,6 @@ def spec(launch: Launch, program: str, *arguments: object, **fields: Any) -> Pat
 
 
 def up(launch: Launch, program: str, *arguments: object, **fields: Any) -> subprocess.CompletedProcess[str]:
-    """Run one of the programs to completion."""
     return launch.up(spec(launch, program, *arguments, **fields))
 
 
@@ -135,47 +131,6 @@ def test_training_alone_is_not_quiet(launch: Launch) -> None:
     assert "TF_CONFIG" in ended.stderr
 
 
-# ---- Command lines and directories
-
-ARGUMENTS = [
-    "--learning_rate=-0.5", "--shift", "-3", "--name", "", "--tag=two words", "--tag", 'it\'s "quoted"',
-    "--tag=$HOME ${HOME} * \\ ü", "--", "--not-a-flag", "-x",
-]  # fmt: skip
-UNDERSTOOD: dict[str, Any] = {
-    "learning_rate": -0.5,
-    "shift": -3,
-    "name": "",
-    "tag": ["two words", 'it\'s "quoted"', "$HOME ${HOME} * \\ ü"],
-    "rest": ["--not-a-flag", "-x"],
-}
-
-
-@pytest.mark.parametrize("way", ["text", "after --"])
-def test_arguments_arrive_as_they_were_written(launch: Launch, way: str) -> None:
-    """From text that is split like in a shell, and from the command line of `up`."""
-    words = command("says_its_arguments.py", *ARGUMENTS)
-    given = {"text": shlex.join(words), "after --": ["false"]}[way]
-    launch.succeed("up", launch.spec(**ALONE, command=given), *(["--", *words] if way == "after --" else []))
-    assert json.loads(launch.log("worker:0")) == {**UNDERSTOOD, "cwd": launch.directory.name}
-
-
-@pytest.mark.parametrize(
-    "words", [["python", "-m", "package.train"], ["./package/train.py"]], ids=["module", "executable"]
-)
-def test_relative_paths_start_at_workdir(launch: Launch, words: list[str]) -> None:
-    """Wherever `up` is called."""
-    package = launch.directory / "project" / "package"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "train.py").write_text(f"#!/usr/bin/env python\n{(OTHERS / 'says_its_arguments.py').read_text()}")
-    (package / "train.py").chmod(0o755)
-    written = launch.spec(**ALONE, command=[*words, "--shift=-1"], workdir="project")
-    launch.directory = package  # where `up` runs
-    launch.succeed("up", written)
-    assert json.loads(launch.log("worker:0"))["cwd"] == "project"
-    assert json.loads(launch.log("worker:0"))["shift"] == -1
-
-
 # ---- Ways to end
 
 STAYS = """
@@ -197,24 +152,3 @@ def test_a_task_that_stays_after_training_is_named_with_its_stacks(launch: Launc
     assert ended.returncode == 124, ended.stderr
     assert "stopped: worker:1 still ran 5 s after the first task had finished" in ended.stderr
     assert "poll_the_gpu" in said(launch)["worker-1"].partition("Fatal Python error: Aborted")[2]
-
-
-@pytest.mark.parametrize(
-    ("program", "code", "words"),
-    [
-        ("import sys; sys.exit('cannot find the data')", 1, "cannot find the data"),
-        ("input('overwrite the old checkpoints? [y/N] ')", 1, "hint: it reads from stdin"),
-        ("import os; os.abort()", 134, "was killed by SIGABRT"),
-        ("import threading; threading.Thread(target=lambda: 1 / 0).start()", 0, "done: 1 task"),
-    ],
-    ids=["message", "stdin", "abort", "thread"],
-)
-def test_unusual_ends(launch: Launch, program: str, code: int, words: str) -> None:
-    """The exit code is the task's own, and the explanation includes the program's own message."""
-    ended = up(launch, "", **{**ALONE, "command": ["python", "-c", program]})
-    assert ended.returncode == code, ended.stderr
-    assert words in ended.stderr
-    assert ("hint: it reads from stdin" in ended.stderr) == ("input" in program)
-
-
-# ---- Keras 3

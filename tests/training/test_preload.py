@@ -33,7 +33,6 @@ UNTIL_KILLED = TRAIN + "if os.environ['TFLAUNCH_ATTEMPT'] == '0': time.sleep(999
 
 
 def settings(workers: int, **more: Any) -> dict[str, Any]:
-    """Return the fields of a spec."""
     return {
         "cluster": {"worker": workers},
         "command": ["python", "prog.py"],
@@ -55,12 +54,10 @@ def zygotes(launch: Launch) -> list[psutil.Process]:
 
 
 def starts(launch: Launch) -> list[tuple[str, int, str]]:
-    """Return the starts of tasks, and what was preloaded for them."""
     return [(r["task"], r["attempt"], r["preload"]) for r in launch.journal() if r["kind"] == "task_started"]
 
 
 def threads(text: str) -> set[str]:
-    """Return what workers say about their threads."""
     return {line.partition("threads ")[2] for line in text.splitlines() if "threads " in line}
 
 

@@ -1,7 +1,4 @@
-"""Every rule of supervision, with real TensorFlow processes and real deaths.
-
-Rules that need no TensorFlow are in tests/unit: test_supervisor.py, test_diagnosis.py.
-"""
+"""Preemptions and lost workers, with real TensorFlow processes and real deaths."""
 
 from __future__ import annotations
 
@@ -24,31 +21,25 @@ pytestmark = [
 
 PROGRAMS = Path(__file__).parent / "programs"
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
-AT_ONCE = {"max": 3, "backoff": [0, 0]}
 SERVERS = {"worker": {"server": True}, "ps": {"server": True}}
-SILENCE = "60s"
-"""Longer than TensorFlow needs to start, even on a busy machine; a timeout that a test waits for."""
 
 
 def spec(launch: Launch, program: str, *arguments: object, **fields: Any) -> Path:
     """Write a spec, by default of two mirrored workers, that run one of the programs."""
     command = ["python", str(PROGRAMS / program), *map(str, arguments)]
-    return launch.spec(**{"cluster": {"worker": 2}, "command": command, "env": QUIET, "restart": AT_ONCE, **fields})
+    return launch.spec(**{"cluster": {"worker": 2}, "command": command, "env": QUIET, **fields})
 
 
 def finish(running: subprocess.Popen[str]) -> str:
-    """Wait for the end; return what tflaunch printed."""
     return running.communicate(timeout=PATIENCE)[1]
 
 
 def pid_of(launch: Launch, running: subprocess.Popen[str], task: str, attempt: int) -> int:
-    """Wait for the start of an attempt and return its pid."""
     (start,) = wait_until(lambda: launch.records("task_started", task=task, attempt=attempt), running)
     return start["pid"]
 
 
 def starts(launch: Launch, task: str) -> list[int]:
-    """Return the attempts of a task that were started."""
     return [record["attempt"] for record in launch.records("task_started", task=task)]
 
 
@@ -59,7 +50,6 @@ def words(launch: Launch, task: str) -> dict[int, str]:
 
 
 def steps(text: str) -> list[int]:
-    """Return the completed steps."""
     return [int(number) for number in re.findall(r"^step (\d+)", text, re.MULTILINE)]
 
 
@@ -71,8 +61,6 @@ def begun_at(text: str) -> int:
 
 
 def wait_for_steps(launch: Launch, running: subprocess.Popen[str], task: str, attempt: int, count: int = 2) -> None:
-    """Wait until an attempt has completed some steps."""
-
     def done() -> bool:
         text = launch.log(task)
         mark = f"---- tflaunch: {task} attempt {attempt} ----\n"
@@ -83,63 +71,6 @@ def wait_for_steps(launch: Launch, running: subprocess.Popen[str], task: str, at
 
 
 # ---- MultiWorkerMirroredStrategy
-
-
-def test_a_killed_worker_takes_its_gang_along_but_nobody_who_looks_on(launch: Launch) -> None:
-    """The survivor is stopped before TensorFlow notices; the next attempt resumes; evaluator and sidecar stay."""
-    looking = {"command": ["sh", "-c", "echo looking; exec sleep 300"]}
-    written = spec(
-        launch,
-        "mirrored.py",
-        0,
-        "if attempt: leave()",
-        cluster={"worker": 2, "evaluator": 1},
-        roles={"evaluator": looking},
-        sidecars={"board": looking},
-        timeouts={"grace": "1s"},
-    )
-    running = launch.start("up", written)
-    wait_for_steps(launch, running, "worker:0", 0)
-    for onlooker in ("evaluator:0", "board"):
-        os.kill(pid_of(launch, running, onlooker, 0), signal.SIGKILL)
-        pid_of(launch, running, onlooker, 1)
-    os.kill(pid_of(launch, running, "worker:1", 0), signal.SIGKILL)
-    err = finish(running)
-    assert running.returncode == 0, err
-    assert "evaluator:0 was killed by SIGKILL; it restarts alone" in err
-    assert "worker:1 failed; ending worker:0\ntflaunch: worker:1 was killed by SIGKILL" in err
-    killed, ended, *_ = (r for r in launch.records("task_exited") if r["task"].startswith("worker"))
-    assert (killed["task"], killed["was_told"], killed["signal"]) == ("worker:1", False, signal.SIGKILL)
-    assert (ended["task"], ended["was_told"]) == ("worker:0", True)
-    # Attempts share one numbering: those of evaluator and sidecar were 1.
-    assert starts(launch, "worker:0") == starts(launch, "worker:1") == [0, 2]
-    assert starts(launch, "evaluator:0") == starts(launch, "board") == [0, 1]
-    said = words(launch, "worker:0")
-    assert "unhealthy" not in said[0]
-    assert begun_at(said[2]) in (steps(said[0])[-1], steps(said[0])[-1] + 1), "the last line may be lost, no step"
-    step = begun_at(said[2]) + 1
-    assert f"step {step}: weight {2 * step}\n" in said[2]
-
-
-@pytest.mark.thorough
-def test_a_rank_that_hangs_is_found_by_the_silence_of_all(launch: Launch) -> None:
-    """The stacks of all ranks are in their logs, the next attempt resumes, exit 0."""
-    fault = "def sleeps():\n    time.sleep(3600)\nif step == 2 and attempt == 0 and task == 'worker:1':\n    sleeps()"
-    running = launch.start("up", spec(launch, "mirrored.py", 4, fault, timeouts={"stall": SILENCE}))
-    err = finish(running)
-    assert running.returncode == 0, err
-    assert "(timeouts.stall)" in err
-    assert re.search(
-        r"worker:1 sleeps \(<string>, line 2\), .*; worker:0 waits for it in mirrored.py, line \d+", err
-    ), err
-    assert "after 1 restart" in err
-    for task, place in (("worker:0", "programs/mirrored.py"), ("worker:1", "in sleeps")):
-        before, after = words(launch, task).values()
-        aborted = before.partition("Fatal Python error: Aborted")[2]
-        assert "most recent call first" in aborted, task
-        assert place in aborted
-        assert begun_at(after) == 2
-        assert "step 4: weight 8" in after
 
 
 def test_preempted_workers_save_together_and_are_not_charged(launch: Launch) -> None:

@@ -34,7 +34,6 @@ def tensorflow() -> SimpleNamespace:
 
 
 def plan_of(data: dict[str, Any]) -> Plan:
-    """A plan in which every task has a port and a TF_CONFIG."""
     plan = planner.make_plan(made({"command": ["python", "train.py"], **data}), DIRECTORY, MACHINE)
     ports = {task.task: FIRST_PORT + number for number, task in enumerate(plan.tasks)}
     return attempts.with_tf_configs(attempts.resolve(plan, ports))
