@@ -52,7 +52,6 @@ PATIENCE = 300
 
 
 def main() -> int:
-    """Run the requested checks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", action="append", choices=PYTHONS, help="only this one; may be repeated")
     parser.add_argument("--tensorflow", action="append", choices=TENSORFLOWS, help="only this one; may be repeated")
@@ -111,7 +110,6 @@ class Environment:
         self.env = {**kept, **own, "TF_CPP_MIN_LOG_LEVEL": "2"}
 
     def examine(self, python: str, tensorflow: str) -> str:
-        """Create it, check it, and return its cell."""
         try:
             if problem := self._install(python, tensorflow):
                 return problem
@@ -175,14 +173,12 @@ class Environment:
 
 
 def say(ended: subprocess.CompletedProcess[str]) -> None:
-    """Print how a command failed."""
     print("$", *ended.args, file=sys.stderr)
     print(ended.stdout[-4000:], ended.stderr[-4000:], f"exit code {ended.returncode}", sep="\n", file=sys.stderr)
     sys.stderr.flush()
 
 
 def last_line(text: str) -> str:
-    """Return the last non-empty line."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
@@ -204,7 +200,6 @@ def with_cell(page: str, python: str, tensorflow: str, cell: str) -> str:
 
 
 def cells_of(line: str) -> list[str]:
-    """Return the cells of a row of the table."""
     return [cell.strip().removeprefix("TensorFlow ") for cell in line.strip().strip("|").split("|")]
 
 

@@ -19,7 +19,6 @@ READING = "read"
 
 @pytest.fixture
 def project(launch: Launch) -> Path:
-    """A copy of it."""
     launch.env["TMPDIR"] = str(launch.directory)
     return Path(shutil.copytree(PROJECT, launch.directory / "project"))
 

@@ -235,7 +235,6 @@ def _snapshot(_: Any, chance: random.Random) -> bytes:
 
 
 def _check_snapshot(case: bytes) -> None:
-    """Query an agent that sends this response."""
     line = Line()
     for start in range(0, len(case), 997):
         line.arrive(case[start : start + 997])

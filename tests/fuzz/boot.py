@@ -52,7 +52,6 @@ def generate(chance: random.Random) -> bytes:
 
 
 def check(case: bytes) -> None:
-    """Run the bootstrap on a stream with this output."""
     boot = bootstrap.Boot(Stream(json.loads(case)), HOST, end=1e12)
     request = bootstrap.request("start", "run", HOST, ARCHIVE, 10.0)
     try:

@@ -52,7 +52,6 @@ def _any_request(chance: random.Random) -> dict[str, Any]:
 
 
 def generate(chance: random.Random) -> bytes:
-    """Return the bytes that a caller sends."""
     frames = []
     for request in (_any_request(chance) for _ in range(chance.choice((1, 1, 2, 5)))):
         head = as_json(mutate(request, chance) if chance.random() < 0.8 else request)
@@ -91,8 +90,6 @@ class _Session:
 
 
 class _Stage:
-    """A control server of a running job."""
-
     def __init__(self) -> None:
         directory = tempfile.TemporaryDirectory(prefix="tflaunch-fuzz-")
         atexit.register(directory.cleanup)

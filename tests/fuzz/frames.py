@@ -85,7 +85,6 @@ def generate(chance: random.Random) -> bytes:
 
 
 def check(case: bytes) -> None:
-    """Run a job whose host a sends this."""
     is_stalling = len(case) % 2 == 0
     words, said = OutputWriter(), list[str]()
     plan = _PLAN if is_stalling else _WITHOUT_STALL
@@ -134,7 +133,6 @@ def check(case: bytes) -> None:
 
 
 def _call(session: Session) -> None:
-    """Begin a call of each kind."""
     measurement_link.measure(session, _check_measures, lambda: None)
     gather_evidence(session, _check_evidence, lambda _: None)
     profile(session.calls, "worker:0", 0, 1.0, lambda problem, _: check_sentence(problem))

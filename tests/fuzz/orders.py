@@ -148,8 +148,6 @@ class _Unjudged:
 
 
 class _Host(SimHost):
-    """A host whose processes keep running without output."""
-
     def fork(self, env: dict[str, str]) -> Process:
         process = Process(self, {**env, "TFLAUNCH_TASK": "worker:0", "TFLAUNCH_ATTEMPT": "0"}, None)
         self.world.after(0.01, lambda: process.report_start(b""))

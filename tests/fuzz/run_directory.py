@@ -84,7 +84,6 @@ def _damaged(line: bytes, chance: random.Random) -> bytes:
 
 
 def check(case: bytes) -> None:
-    """Read the journal, and run the command."""
     has_ended, name, command, text = json.loads(case)
     run = recorded(has_ended)
     whole = (run / name).read_bytes()

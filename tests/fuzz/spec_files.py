@@ -115,7 +115,6 @@ def _quoted(text: str) -> str:
 
 
 def check(case: bytes) -> None:
-    """Run all verbs that start nothing on a spec."""
     suffix, text = _SUFFIXES.get(case[:1], ".json"), case[1:]
     with little_work():
         _check_problems(_read(text, suffix, len(case)))

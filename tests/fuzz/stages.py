@@ -34,7 +34,6 @@ class StillMailbox:
     """Like `tflaunch.mailbox.Mailbox`; time advances only when no event is pending."""
 
     def __init__(self, lines: Sequence[Line] = ()) -> None:
-        """Prepare to serve links."""
         self.idle: Callable[[], bool] = lambda: False
         self._lines = {line.fileno(): line for line in lines}
         self._now = 1000.0
@@ -57,14 +56,12 @@ class StillMailbox:
         heapq.heappush(self._timers, (when, next(self._numbers), function))
 
     def watch(self, descriptor: int, call: Callable[[], None]) -> None:
-        """Serve a link in `idle`."""
         self._lines[descriptor].serve = call
 
     def watch_writable(self, descriptor: int, wanted: bool) -> None:
         """Do nothing: links always accept data."""
 
     def forget(self, descriptor: int) -> None:
-        """Stop serving a link."""
         self._lines[descriptor].serve = None
 
     def take(self, until: float | None) -> Mail | None:
@@ -154,8 +151,6 @@ class AgentConnector:
 
 
 class OutputWriter:
-    """Accepts output and checks it."""
-
     def __init__(self) -> None:
         self.begun: set[tuple[str, int]] = set()
         self.open: set[tuple[str, int]] = set()

@@ -62,7 +62,6 @@ def _digest(content: bytes) -> str:
 
 
 def check(case: bytes) -> None:
-    """Copy a tree to a host, or send the host an offer."""
     try:
         data = wire.parse(case)
     except (ValueError, wire.WireError):

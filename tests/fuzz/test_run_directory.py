@@ -20,7 +20,6 @@ pytestmark = pytest.mark.unit
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home without runs."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
 
 

@@ -21,7 +21,6 @@ _TABLE = "planted bugs"
 
 
 def main() -> int:
-    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("--only", default="", help="part of a bug's name or module")
     parser.add_argument("--page", type=Path, help="write the table to this page")

@@ -51,7 +51,6 @@ class Edit(NamedTuple):
 
     @property
     def module(self) -> str:
-        """The name of the module that is edited."""
         return _module_of(self.where).__name__
 
     def count(self) -> int:  # type: ignore[override]
@@ -73,7 +72,6 @@ class Edit(NamedTuple):
             function.__code__ = original
 
     def plant_in(self, copy: Path) -> None:
-        """Plant the bug into a copy of the code."""
         source = inspect.getsourcefile(_module_of(self.where))
         assert source is not None
         lines, first = inspect.getsourcelines(_find(self.where))

@@ -52,7 +52,6 @@ def find(edit: Edit, seeds: Iterable[int], patience: float = float("inf")) -> in
 
 
 def hunt(edit: Edit) -> Finding:
-    """Find a planted bug within `PATIENCE`."""
     if isinstance(edit.found_by, Suite):
         return _test(edit.found_by, edit)
     seed = find(edit, range(10**6), PATIENCE)

@@ -53,7 +53,6 @@ def start(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def tasks_in(directory: Path) -> list[psutil.Process]:
-    """Return the task processes of the agent with a directory."""
     below = f"{directory}/"
     found = (each for each in all_processes() if environment_of(each).get("TFLAUNCH_TASK_DIR", "").startswith(below))
     return alive(list(found))
@@ -152,13 +151,11 @@ def lock(tmp_path: Path) -> Iterator[TextIO]:
 
 @pytest.fixture
 def directory(lock: TextIO) -> Path:
-    """The directory of that agent."""
     return Path(lock.name).parent
 
 
 @pytest.fixture
 def sleeper(directory: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of one of its tasks."""
     env = {"TFLAUNCH_RUN": "killed", "TFLAUNCH_TASK_DIR": f"{directory}/tasks/worker-0"}
     with subprocess.Popen(["sleep", "9999"], env=env) as process:
         try:

@@ -53,12 +53,10 @@ class Installed:
 
     @property
     def wheel(self) -> Path:
-        """The wheel that was built."""
         (path,) = self.directory.glob("*.whl")
         return path
 
     def pip(self, *arguments: str | Path) -> None:
-        """Run pip."""
         command = [self.bin / "python", "-m", "pip", *arguments, "--quiet"]
         ended = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr

@@ -46,8 +46,6 @@ class Outcome(NamedTuple):
 
 
 class Summary:
-    """Statistics of many histories."""
-
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.lasted = 0.0

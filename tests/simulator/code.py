@@ -37,7 +37,6 @@ class SimCode:
         return f"# {name}, edit {self._edits}\n".encode().ljust(size, b".")[:size]
 
     def edit(self) -> str:
-        """Change the content of a file; return its name."""
         self._edits += 1
         name = self._chance.choice(_NAMES)
         self._machine.unlink(f"{DIRECTORY}/{name}")

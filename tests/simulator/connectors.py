@@ -66,8 +66,6 @@ class Aside:
 
 
 class SimLink:
-    """A link over a wire."""
-
     def __init__(self, end: End) -> None:
         self._end = end
 
@@ -94,7 +92,6 @@ class SimConnector:
         self._tell = tell
 
     def open(self) -> SimLink:
-        """Start an agent."""
         self._wait_in_queue()
         self._reach()
         if self.host.is_locked:
@@ -102,7 +99,6 @@ class SimConnector:
         return SimLink(self.host.start_agent())
 
     def resume(self) -> SimLink:
-        """Find the agent again."""
         self._reach()
         agent = self.host.agent
         if agent is None:

@@ -41,7 +41,6 @@ class File:
             self.selector.look(self)
 
     def read(self, size: int) -> bytes:
-        """Return the available bytes."""
         raise BlockingIOError
 
     def close(self) -> None:
@@ -175,11 +174,9 @@ class WorldSelector(Selector):
         self.death: BaseException | None = None
 
     def wake(self) -> None:
-        """End the wait."""
         self._is_woken = True
 
     def select(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait until something is ready or the timeout expires, and return what is ready."""
         world = self._world
         self._watch_spinning()
         end = _NEVER if timeout is None else world.now + max(timeout, _SHORTEST if timeout > 0 else 0)

@@ -55,8 +55,6 @@ class Cell(NamedTuple):
 
 
 class Faults:
-    """Injects faults into one history."""
-
     def __init__(self, history: History) -> None:
         self._history = history
         self._world = history.world
@@ -151,7 +149,6 @@ class Faults:
     # ---- links
 
     def slow(self) -> None:
-        """The network is slow for a while."""
         host = self._any_far()
         host.slowness = self._within(0.05, 1.0)
         self._world.fault("slow link", host.name, f"{host.slowness:.2f} s")
@@ -193,7 +190,6 @@ class Faults:
             link.cut(direction)
 
     def reset(self) -> None:
-        """A link is reset."""
         host = self._any_far()
         self._shakes(host, 0)
         for link in host.live_wires():
@@ -312,7 +308,6 @@ class Faults:
             self._world.after(max(-lead, 0.0), partial(process.receive, signal.SIGTERM))
 
     def power_off(self) -> None:
-        """A host loses power, and may be back later."""
         host = self._any_far()
         if not host.is_up:
             return
@@ -338,7 +333,6 @@ class Faults:
         self._disturb(until - self._world.now + 2 * policy.fence(self._plan))
 
     def refuse(self) -> None:
-        """Logins are refused for a while."""
         if not (host := self._any_far()).has_orphans:
             self._spoil(host, "logins refused", "is_refusing", 1, 40)
 
@@ -383,7 +377,6 @@ class Faults:
         self._until(lasts, lambda: setattr(host.disk, "seconds", 0.0))
 
     def refuse_ports(self) -> None:
-        """Ports are taken."""
         self._spoil(self._any(), "ports refused", "refuses_ports", 0.1, 10)
 
     def bad_names(self) -> None:
@@ -399,7 +392,6 @@ class Faults:
         self._spoil(self._any_far(), "files refused", "refuses_files", 0.1, 10)
 
     def slow_death(self) -> None:
-        """Killed processes die slowly."""
         host = self._any()
         self._world.fault("slow to die", host.name)
         host.is_slow_to_die = True
@@ -416,7 +408,6 @@ class Faults:
         self._until(seconds, host.unstick)
 
     def freeze_agent(self) -> None:
-        """An agent gets no CPU time."""
         host = self._any()
         if host.agent is not None:
             self._world.fault("agent frozen", host.name)
@@ -434,7 +425,6 @@ class Faults:
         self._disturb(seconds + policy.fence(self._plan))
 
     def set_clock(self) -> None:
-        """The wall clock of a machine is set; its monotonic clock is not."""
         seconds = self._within(-1, 1) * self._random.choice((60.0, 86400.0, 40 * 86400.0))
         host = self._any()
         self._world.fault("clock set", host.name, f"by {seconds:.0f} s")
@@ -443,7 +433,6 @@ class Faults:
     # ---- users, and the supervisor
 
     def set_supervisors_clock(self) -> None:
-        """The wall clock of the supervisor's machine is set."""
         seconds = self._within(-1, 1) * 86400
         self._world.fault("supervisor's clock set", f"by {seconds:.0f} s")
         self._history.set_clock(seconds)
@@ -476,7 +465,6 @@ class Faults:
         self._press(signal.SIGTERM)
 
     def interrupt_twice(self) -> None:
-        """Ctrl-C, and again."""
         self._press(signal.SIGINT)
         self._world.after(self._within(0.01, 5), lambda: self._press(signal.SIGINT))
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class Disk:
-    """The space on a disk, and how fast it is."""
-
     def __init__(self, wait: Callable[[float], None]) -> None:
         """Prepare a disk; ``wait`` lets whoever writes do nothing else for a number of seconds."""
         self.room = 1 << 40
@@ -27,7 +25,6 @@ class Disk:
         self._wait = wait
 
     def create(self) -> None:
-        """Create a file."""
         if not self.has_inodes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.take(1)
@@ -79,14 +76,12 @@ class FileSystem:
         self._death: BaseException | None = None
 
     def find(self, path: str | os.PathLike[str]) -> Node:
-        """Return a file."""
         text = _whole(path)
         if text not in self.nodes:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), text)
         return self.nodes[text]
 
     def create(self, path: str | os.PathLike[str], kind: int, mode: int = 0o600, target: str = "") -> Node:
-        """Create a file that does not exist."""
         text = _whole(path)
         if text in self.nodes:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), text)
@@ -278,7 +273,6 @@ class Stream:
         return data
 
     def write(self, data: bytes) -> int:
-        """Append bytes."""
         written = self._calls.write(self._descriptor, data)
         if self._is_whole and written < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -82,11 +82,9 @@ class SimJournal(Journal):
         self._known = NOTHING
 
     def read(self) -> list[dict[str, Any]]:
-        """Return all records, as a new supervisor reads them."""
         return [json.loads(line) for line in self.records]
 
     def has_interrupt(self) -> bool:
-        """Whether a supervisor has recorded a Ctrl-C."""
         return any(record["kind"] == "interrupted" for record in self.read())
 
     def compare(self, event: object) -> None:

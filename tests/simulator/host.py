@@ -34,7 +34,6 @@ class SimPorts:
         """Return nothing: there are no sockets."""
 
     def hold(self, task: str, port: int) -> int:
-        """Hold a port."""
         if self._host.refuses_ports:
             raise PortTakenError(port or 2222, "pid 7 (another program)")
         return port or self._host.world.random.randrange(10000, 32000)

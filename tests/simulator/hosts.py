@@ -120,7 +120,6 @@ class SimHost:
         return self.connect()
 
     def connect(self) -> End:
-        """Connect to the agent; return the supervisor's end of the link."""
         assert self.agent is not None
         wire = Wire(self.world, self.speed, self.capacity, self._when_guard_ends)
         self.wires = [wire for wire in self.wires if not (wire.supervisor.is_closed and wire.agent.is_closed)]

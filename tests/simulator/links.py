@@ -81,7 +81,6 @@ class End(File):
         raise BlockingIOError
 
     def arrive(self, data: bytes | None) -> None:
-        """Receive bytes, or None for the end of the stream."""
         if self.is_closed:
             return
         if data is None:
@@ -91,7 +90,6 @@ class End(File):
         self.changed()
 
     def reset(self) -> None:
-        """The stream is broken."""
         if not self.is_closed:
             self.is_reset = True
             self.changed()

@@ -256,7 +256,6 @@ class Oracle:
         self._raised = task
 
     def trained(self, epoch: int) -> None:
-        """A task has begun an epoch."""
         self._epoch = max(epoch, self._epoch)
 
     def blur(self) -> None:
@@ -266,7 +265,6 @@ class Oracle:
     # ---- the run
 
     def stepped(self, before: Job, event: Event, job: Job, actions: list[Action], news: Callable[[], str]) -> None:
-        """The supervisor has decided."""
         if isinstance(event, Interrupted):
             self._interrupts += 1
             self._is_given_up |= before.phase is Phase.STOPPING  # hosts that cannot be reached are left to their agents

@@ -112,7 +112,6 @@ class Reader:
         self._begin()
 
     def finish(self, task: str) -> None:
-        """Show a task's incomplete last line."""
         self._backlog.add(Piece(task, b"", ends_line=True))
         self._begin()
 

@@ -126,7 +126,6 @@ class Process:
             self.report = None
 
     def die(self, code: int = 0, signal: int = 0) -> None:
-        """Exit with a code, or by a signal."""
         if not self.is_alive:
             return
         self.is_alive = False

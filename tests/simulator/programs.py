@@ -87,7 +87,6 @@ class Gang:
                 member.misses(is_silent=not process.host.is_up)
 
     def hang(self) -> None:
-        """One member hangs, so all do."""
         for member in self.members.values():
             member.is_hanging = True
 

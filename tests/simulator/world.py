@@ -87,11 +87,9 @@ class World:
         self.now = max(self.now, when)
 
     def note(self, *words: Any) -> None:
-        """Record an event, for people."""
         self.happened.append(Entry(self.now, words))
 
     def fault(self, kind: str, *words: Any) -> None:
-        """Record that a fault was injected."""
         self.faults[kind] += 1
         self.fault_at = self.now
         self.note("FAULT", kind, *words)

@@ -39,17 +39,14 @@ class Talk:
         self._calls = 0
 
     def say(self, kind: str, **fields: object) -> None:
-        """Send a message to the agent."""
         self.connection.sendall(wire.encode({"kind": kind, **fields}))
 
     def begin(self, kind: str, body: bytes = b"", **fields: object) -> int:
-        """Begin a call; return its number."""
         self._calls += 1
         self.connection.sendall(wire.encode({"kind": kind, "call": self._calls, **fields}, body))
         return self._calls
 
     def answer(self, call: int) -> dict[str, Any]:
-        """Wait for the answer to a call, and return it; ``body`` is what it carries."""
         return self._about(call, "answered")
 
     def told(self, call: int) -> dict[str, Any]:
@@ -63,18 +60,15 @@ class Talk:
         return first
 
     def call(self, kind: str, body: bytes = b"", **fields: object) -> dict[str, Any]:
-        """Begin a call; return its answer."""
         return self.answer(self.begin(kind, body, **fields))
 
     def hello(self, lease: float = 0, grace: float = 5, seen: int = 0) -> dict[str, Any]:
-        """Send `hello`; return the agent's greeting."""
         terms = {"protocol": wire.PROTOCOL, "run": "test", "lease": lease, "grace": grace, "seen": seen}
         # clock: the agent's lease counts from the moment at which a message was sent
         self.say("hello", **terms, clock="test", sent=time.monotonic())
         return self.wait_for("greeted")
 
     def keep_alive(self) -> None:
-        """Renew the lease."""
         # clock: as in `hello`
         self.say("keep_alive", clock="test", sent=time.monotonic())
 
@@ -94,8 +88,6 @@ class Talk:
         self.say("start_task", task=task, attempt=attempt, **{**common, **(order or {})})
 
     def wait_for(self, kind: str, task: str | None = None, attempt: int | None = None) -> dict[str, Any]:
-        """Wait for the first message of a kind, about a task and an attempt if given, and return it."""
-
         def find() -> Iterator[dict[str, Any]]:
             for message in self.heard:
                 about = message.get("task"), message.get("attempt")
@@ -127,7 +119,6 @@ class Talk:
         self.say("acknowledge", seen=seen, streams=streams)
 
     def text(self, task: str, attempt: int = 0) -> str:
-        """Return all output of an attempt once it has ended."""
         self.wait_until(
             lambda: [
                 m for m in self.heard if m["kind"] == "output_ended" and (m["task"], m["attempt"]) == (task, attempt)
@@ -169,13 +160,11 @@ class LocalAgent:
         self.guard: Process = self.connector.guard
 
     def end(self) -> str:
-        """Disconnect, wait until every process has ended, and return the agent's log."""
         self.link.close()
         self.connector.end()
         return _log(self.directory)
 
     def pids(self) -> tuple[int, int]:
-        """Return the pids of guard and agent."""
         return self.guard.pid, int(self.talk.wait_for("greeted")["pid"])
 
     def reconnect(self) -> Talk:
@@ -201,18 +190,15 @@ class SshAgent:
         self.guard: Process = _guard_on(host)
 
     def end(self) -> str:
-        """Disconnect, wait until every process has ended, and return the agent's log."""
         for link in self.links:
             link.close()
         wait_gone(self.guard.pid)
         return _log(self.directory)
 
     def pids(self) -> tuple[int, int]:
-        """Return the pids of guard and agent."""
         return self.guard.pid, int(self.talk.wait_for("greeted")["pid"])
 
     def reconnect(self) -> Talk:
-        """Reconnect to the agent."""
         self.links.append(self.connector.resume())
         return Talk(self.links[-1].socket)
 

@@ -16,7 +16,6 @@ INDEX_END = struct.pack("<Q", 0xDB4775248B80FB57)
 
 
 def train(step: int, value: int) -> tuple[int, int]:
-    """Return the state after another step."""
     return step + 1, (value * 6364136223846793005 + step) % 2**61
 
 
@@ -29,7 +28,6 @@ def state_at(step: int) -> int:
 
 
 def restore(directory: Path) -> tuple[int, int]:
-    """Return step and value of the newest checkpoint."""
     try:
         prefix = (directory / "checkpoint").read_text().split('"')[1]
     except FileNotFoundError:

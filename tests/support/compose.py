@@ -56,7 +56,6 @@ class Compose:
         return process
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run `docker-compose ARGUMENTS` and wait for its end."""
         process = self.start(*arguments)
         out, _ = process.communicate(timeout=PATIENCE)
         return subprocess.CompletedProcess(process.args, process.returncode, out)
@@ -74,16 +73,13 @@ class Compose:
         return f"label=com.docker.compose.service={name}"
 
     def running(self) -> list[str]:
-        """Return the names of all running containers."""
         return self.engine.docker("ps", "--filter", self._label, "--format", "{{.Names}}").split()
 
     @property
     def network(self) -> str:
-        """The name of its network."""
         return f"{self._name}_default"
 
     def end(self) -> None:
-        """Remove the whole project."""
         # Containers first: a client attached to one runs, and holds our pipe, as long as the container does.
         if left := self.engine.docker("ps", "--all", "--quiet", "--filter", self._label).split():
             self.engine.docker("rm", "--force", *left)

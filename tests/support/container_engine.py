@@ -31,8 +31,6 @@ _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 class Engine:
-    """A running Docker engine."""
-
     def __init__(self, host: str | None = None) -> None:
         """Use the engine at an address, or the one that the environment names."""
         own = {} if host is None else {"DOCKER_HOST": host}
@@ -48,12 +46,10 @@ class Engine:
         return ended.stdout.strip()
 
     def has(self, kind: str, name: str) -> bool:
-        """Return whether this image, container, network or volume exists."""
         command = ["docker", kind, "inspect", name]
         return subprocess.run(command, env=self.env, capture_output=True, check=False).returncode == 0
 
     def address(self, container: str) -> str:
-        """Return the address of a container in its only network."""
         return self.docker("inspect", "-f", "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", container)
 
 

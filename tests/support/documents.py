@@ -40,8 +40,6 @@ Shell = Callable[[str], tuple[int, str]]
 
 
 class Block(NamedTuple):
-    """A fenced block."""
-
     page: str
     line: int
     kind: str
@@ -51,7 +49,6 @@ class Block(NamedTuple):
 
     @property
     def is_run(self) -> bool:
-        """Whether its commands are run."""
         return self.kind in ("console", "sh") and not self.mark.startswith(("not run:", "file:"))
 
     @property
@@ -83,7 +80,6 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return the fenced blocks of a page."""
     text, name = page.read_text(), str(page.relative_to(REPOSITORY))
     return [
         Block(name, text.count("\n", 0, found.start()) + 1, found["kind"], found["text"], found["mark"] or "")

@@ -70,7 +70,6 @@ def culprits(workers: int, attempts: int = ATTEMPTS) -> list[str]:
 
 
 def named(run: Path) -> list[str]:
-    """Return the culprit named for each attempt in the journal of a run."""
     first, *rest = journal.read_journal(run)
     before, names = replay.first_job(first), []
     for transition in replay.transitions(before, rest):

@@ -91,7 +91,6 @@ class Said:
         self._queue.put("")
 
     def until(self, pattern: str) -> re.Match[str]:
-        """Wait for a line that matches this pattern."""
         while True:
             line = self._queue.get(timeout=PATIENCE)
             assert line, f"it ended after {self.lines}"
@@ -100,7 +99,6 @@ class Said:
                 return found
 
     def rest(self) -> list[str]:
-        """Return the remaining lines at its end."""
         found = []
         while line := self._queue.get(timeout=PATIENCE):
             found.append(line.rstrip("\n"))

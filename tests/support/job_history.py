@@ -29,8 +29,6 @@ HERE = "localhost"
 
 
 class History:
-    """A job that receives events."""
-
     def __init__(self, plan: Plan, *, preflight: bool = False) -> None:
         self.now = 1000.0
         plan = plan._replace(preflight=preflight)
@@ -82,7 +80,6 @@ class History:
         return self
 
     def stopped(self) -> list[str]:
-        """Return the tasks that the last event stopped."""
         return [action.task for action in self.actions if isinstance(action, StopTask)]
 
 
@@ -146,7 +143,6 @@ class Willing(History):
         return self
 
     def started(self) -> list[str]:
-        """Return the tasks that the last event started."""
         return [action.task for action in self.seen if isinstance(action, StartTask)]
 
     def workers(self) -> list[str]:

@@ -30,7 +30,6 @@ class Host:
         self.orders = 0
 
     def greets(self, *addresses: str) -> None:
-        """Let the agent greet."""
         about = {"addresses": [*addresses], "obeyed": self.orders, "sent": 0.0, "time": 1.0}
         self.says(wire.encode({"kind": "greeted", "is_leaving": False, "streams": [], **about}))
 
@@ -48,7 +47,6 @@ class Host:
         self.says(wire.encode({"kind": kind, **fields}))
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, and collect the events."""
         until = self.mailbox.now() + seconds
         for _ in range(1000):
             event = self.mailbox.take(until)
@@ -58,13 +56,11 @@ class Host:
                 break
 
     def starts(self, task: str = "worker:0", **fields: object) -> None:
-        """Start a task there."""
         self.words.begin(task, 0)
         self.session.order("start_task", task=task, attempt=0, **fields)
         self.orders += 1
 
     def last(self) -> Any:
-        """Return the last event."""
         return self.events[-1]
 
     def lost(self) -> str:
@@ -73,7 +69,6 @@ class Host:
 
 
 def joined_host() -> Host:
-    """Return a host whose agent has joined, with one task."""
     found = Host()
     found.greets()
     found.starts()

@@ -65,8 +65,6 @@ def one_at_a_time() -> Iterator[None]:
 
 
 class Kube:
-    """A running cluster."""
-
     def __init__(self, directory: Path) -> None:
         """Prepare it; `with` starts it. ``directory`` is for its state."""
         self._directory = directory
@@ -142,7 +140,6 @@ class Kube:
             process.send_signal(signal.SIGCONT)
 
     def wait_until_empty(self, namespace: str = "default") -> None:
-        """Wait until nothing of a run is left in a namespace."""
         kinds = "jobs,pods,statefulsets,services,controllerrevisions,serviceaccounts,roles,rolebindings,secrets"
 
         def is_empty() -> bool:
@@ -156,7 +153,6 @@ class Kube:
 
     @staticmethod
     def wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
-        """Wait for a condition in the cluster."""
         wait_until(is_so, otherwise=otherwise)
 
     def _spawn(self, name: str, *command: object) -> None:

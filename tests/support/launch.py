@@ -49,13 +49,11 @@ class Launch:
         self.started: list[subprocess.Popen[str]] = []
 
     def spec(self, name: str = "job.json", **fields: Any) -> Path:
-        """Write a spec."""
         path = self.directory / name
         path.write_text(json.dumps(fields))
         return path
 
     def shell(self, script: str, workers: int = 2, **fields: Any) -> Path:
-        """Write a spec whose workers run a shell script."""
         return self.spec(**{"cluster": {"worker": workers}, "command": ["sh", "-c", script], **fields})
 
     def start(self, *arguments: object, until: str = "", count: int = 1, **options: Any) -> subprocess.Popen[str]:
@@ -104,11 +102,9 @@ class Launch:
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def succeed(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run `tflaunch ARGUMENTS`, which must succeed."""
         return self.run(*arguments, code=0)
 
     def up(self, spec: Path, *arguments: object, code: int | None = None) -> subprocess.CompletedProcess[str]:
-        """Run `tflaunch up` and wait for its end."""
         return self.run("up", spec, *arguments, code=code)
 
     def detach(self, *arguments: object) -> str:
@@ -121,16 +117,13 @@ class Launch:
         self.env[WARM_DIRECTORY] = str(servers)
 
     def run_directory(self) -> Path:
-        """Return the directory of the only run."""
         (path,) = (self.home / "runs").iterdir()
         return path
 
     def log(self, task: str) -> str:
-        """Return the log of a task of the only run."""
         return (self.run_directory() / "logs" / f"{task.replace(':', '-')}.log").read_text()
 
     def journal(self) -> list[dict[str, Any]]:
-        """Return the journal of the only run."""
         text = (self.run_directory() / "events.jsonl").read_text()
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]  # the last may not be complete
 
@@ -159,7 +152,6 @@ class Launch:
             started.communicate()
 
     def status(self, *arguments: object) -> dict[str, Any]:
-        """Return what `tflaunch ps --json` shows."""
         loaded: dict[str, Any] = json.loads(self.succeed("ps", "--json", *arguments).stdout)
         return loaded
 

@@ -14,8 +14,6 @@ _PREFIX = "tflaunch-tests-"
 
 
 class MemoryGroup:
-    """A group with a limit, see `memory_group`."""
-
     def __init__(self, root: Path, *, is_v2: bool) -> None:
         self.directory = root / f"{_PREFIX}{os.getpid()}"
         self._root, self._is_v2 = root, is_v2
@@ -37,7 +35,6 @@ class MemoryGroup:
             (self.directory / "cgroup.procs").write_text(str(pid))
 
     def members(self) -> list[str]:
-        """Return the pids of its processes."""
         return _members(self.directory)
 
     def kills(self) -> int:
@@ -46,7 +43,6 @@ class MemoryGroup:
         return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("oom_kill "))
 
     def remove(self) -> None:
-        """Remove it; its processes return to where they were."""
         _remove(self.directory, *self._before, self._root)
 
     def _group_of(self, pid: int) -> Path:
@@ -81,7 +77,6 @@ def memory_group(limit: int, *, with_swap: bool = False) -> Iterator[MemoryGroup
 
 
 def need_memory_groups(*, with_swap: bool = False) -> None:
-    """Require memory cgroups."""
     if why_no_groups(with_swap=with_swap):
         lack("cgroups")
 

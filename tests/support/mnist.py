@@ -30,7 +30,6 @@ def example(launch: Launch, name: str, *arguments: str) -> Path:
 
 
 def train(launch: Launch, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Train an example and wait for its end."""
     return launch.up(example(launch, name, *arguments))
 
 
@@ -40,7 +39,6 @@ def digests(text: str) -> list[str]:
 
 
 def accuracies(text: str) -> list[float]:
-    """Return the accuracies that tasks printed."""
     return [float(number) for number in re.findall(r"test accuracy ([\d.]+)", text)]
 
 

@@ -70,8 +70,6 @@ class MakeBed(Protocol):
 
 
 class _Host:
-    """A host that is powered on."""
-
     def __init__(self, unshare: subprocess.Popen[bytes], port: str) -> None:
         self.unshare = unshare
         """Holds the namespaces, and waits outside for process 1."""
@@ -134,7 +132,6 @@ class Bed:
         self._namespaces: dict[str, int] = {}
 
     def __enter__(self) -> Self:
-        """Create it."""
         try:
             self.up()
         except BaseException:
@@ -145,17 +142,14 @@ class Bed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Remove it completely."""
         self.down()
 
     # Names and addresses.
 
     def name(self, i: int) -> str:
-        """Return the name of a host."""
         return f"h{i}" if i else "controller"
 
     def address(self, i: int) -> str:
-        """Return the address of a host."""
         return f"{_NETWORK}.{i}" if i else _CONTROLLER_ADDRESS
 
     def everybody(self) -> str:
@@ -311,7 +305,6 @@ class Bed:
         self._set_port(i, _BLOCKED)
 
     def unblackhole(self, i: int) -> None:
-        """Stop dropping packets."""
         self._set_port(i, _FORWARDING)
 
     def _set_port(self, i: int, state: int) -> None:

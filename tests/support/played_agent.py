@@ -24,7 +24,6 @@ class PlayedAgent:
         self.sent += [{**message, "body": body} for message, body in wire.Decoder().feed(b"".join(frame))]
 
     def take_sent(self) -> list[dict[str, Any]]:
-        """Return what it was sent since the last call."""
         sent, self.sent = self.sent, []
         return sent
 
@@ -33,11 +32,9 @@ class PlayedAgent:
         return int([message["call"] for message in self.sent if message["kind"] == kind][-1])
 
     def answer(self, call: int, body: bytes = b"", **about: Any) -> None:
-        """Answer a call."""
         self.calls.take({"kind": "answered", "call": call, **about}, body)
 
     def tell(self, call: int, body: bytes = b"", **about: Any) -> None:
-        """Send a part of an answer."""
         self.calls.take({"kind": "told", "call": call, **about}, body)
 
 
@@ -56,7 +53,6 @@ class Answers:
         self._last = 0
 
     def answer(self, kind: str, body: bytes = b"", /, **about: Any) -> None:
-        """Take what is sent."""
         self.heard.append(({"kind": kind, **about}, body))
 
     def begin(self, serve: Callable[..., None], body: bytes = b"", **about: Any) -> int:

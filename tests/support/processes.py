@@ -31,8 +31,6 @@ _STATE, _STARTED, _IMAGE = 0, 19, slice(45, 49)
 
 @dataclass(frozen=True)
 class Process:
-    """A process of a host."""
-
     pid: int
     """The pid on this machine."""
     host: int
@@ -151,7 +149,6 @@ def without_forks(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 
 def parent_of(process: psutil.Process) -> int | None:
-    """Return the pid of the parent of a process; None if it has exited."""
     try:
         return process.ppid()
     except (psutil.Error, OSError):
@@ -191,14 +188,12 @@ class ProcessWatch:
         self._failure: BaseException | None = None
 
     def __enter__(self) -> Self:
-        """Start."""
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop after a last sample."""
         self._stop.set()
         self._thread.join()
         if self._failure and error is None:

@@ -98,12 +98,10 @@ def to_render(data: dict[str, Any], engine: str) -> Spec:
 
 
 def rendered(data: dict[str, Any], engine: str) -> str:
-    """Return what is rendered from a spec for a target."""
     return targets.render_spec(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
 
 
 def plan_of(data: dict[str, Any], engine: str) -> Plan:
-    """Return the plan that is rendered."""
     return targets.plan_for_target(engine, to_render(data, engine), PurePath(DIRECTORY), MACHINE, SERVER)
 
 

@@ -54,7 +54,7 @@ def _options(text: str, plan: Plan, nodes: int) -> Iterator[str]:
         yield f"it asks for {options.get('ntasks-per-node')} tasks on a node"
 
 
-def _found(text: str, plan: Plan, nodes: Sequence[str], names: Mapping[str, str] | None = None) -> list[str]:
+def _found(text: str, plan: Plan, nodes: Sequence[str], names: Mapping[str, str]) -> list[str]:
     checked = subprocess.run(["bash", "-n"], input=text.encode(), capture_output=True, check=False)
     if checked.returncode:
         return [checked.stderr.decode()]
@@ -93,28 +93,23 @@ def _listed(text: str, nodes: Sequence[str]) -> Listed | str:
     return [part.split("\0")[:-1] if part.endswith("\0") else [part] for part in parts if part]
 
 
-def _task(
-    command: list[str], env: dict[str, str], plan: Plan, task: str, names: Mapping[str, str] | None
-) -> Iterator[str]:
+def _task(command: list[str], env: dict[str, str], plan: Plan, task: str, names: Mapping[str, str]) -> Iterator[str]:
     planned = plan.find(task)
-    if names is not None:
-        step, command = command[: len(_STEP)], command[len(_STEP) :]
-        if step != _STEP or command[:1] != [f"--nodelist={names[planned.host]}"]:
-            yield f"it is not a step of its own on its node: {step} {command[:1]}"
-        command = command[1:]
+    step, command = command[: len(_STEP)], command[len(_STEP) :]
+    if step != _STEP or command[:1] != [f"--nodelist={names[planned.host]}"]:
+        yield f"it is not a step of its own on its node: {step} {command[:1]}"
+    command = command[1:]
     directory = command[command.index("--chdir") + 1] if "--chdir" in command else ""
     if directory != planned.workdir:
         yield f"it works in {directory}"
     env, command = _through_env(env, command)
     if command[:3] == ["sh", "-c", 'exec "$0" "$@"']:
         command = command[3:]
-    if command != [word if names is None else _in_job(word, names) for word in planned.argv]:
+    if command != [_in_job(word, names) for word in planned.argv]:
         yield f"the command is {command}"
     for name, value in planned.env.items():
-        if names is not None:
-            value = _in_job(value, names)  # noqa: PLW2901
-        if env.get(name) != value:
-            yield f"{name} is {env.get(name)!r}, not {value!r}"
+        if env.get(name) != (wanted := _in_job(value, names)):
+            yield f"{name} is {env.get(name)!r}, not {wanted!r}"
     yield from (f"{name} is set" for name in planned.unset if name in env)
 
 

@@ -70,7 +70,6 @@ class SlowCable:
         self._thread.start()
 
     def close(self) -> None:
-        """Remove both devices."""
         os.close(self._stopper)
         self._thread.join()
 

@@ -72,8 +72,6 @@ class SlurmNode(NamedTuple):
 
 
 class SlurmBed:
-    """A running Slurm."""
-
     def __init__(
         self,
         directory: Path,
@@ -140,7 +138,6 @@ class SlurmBed:
         )
 
     def __enter__(self) -> Self:
-        """Start it, and wait until the nodes are ready."""
         self._write()
         self.start_controller()
         for node in self._nodes.values():
@@ -153,7 +150,6 @@ class SlurmBed:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the jobs, then the daemons, and wait for them."""
         self.asked("scancel", "--user", str(os.getuid()))
         try:
             self.wait_until(self.is_empty, "jobs do not end")
@@ -174,7 +170,6 @@ class SlurmBed:
         self._slurmctld.wait(waiting.PATIENCE)
 
     def asked(self, *command: str) -> str:
-        """Return the output of a Slurm command."""
         return self._ask(*command).stdout.strip()
 
     def is_empty(self) -> bool:

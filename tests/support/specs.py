@@ -88,19 +88,16 @@ def made(data: dict[str, Any]) -> Spec:
 
 
 def planned(data: dict[str, Any], machine: Machine = MACHINE) -> Plan:
-    """Return the plan of data without errors."""
     read = made(data)
     assert not [problem for problem in lint.check_spec(read) if problem.severity == "error"]
     return planner.make_plan(read, DIRECTORY, machine)
 
 
 def clustered(cluster: dict[str, Any], **fields: Any) -> Plan:
-    """Return the plan of a spec with this cluster and these fields."""
     return planned({"cluster": cluster, "command": ["train"], **fields})
 
 
 def written(directory: Path, data: dict[str, Any], name: str = "cluster.json") -> Path:
-    """Write data as a JSON spec and return its path."""
     path = directory / name
     path.write_text(json.dumps(data))
     return path

@@ -276,7 +276,6 @@ def write_client_home(directory: Path, ssh_config: str, known_hosts: str) -> Pat
 
 
 def wait_for_log(process: subprocess.Popen[bytes], log: Path, words: str = "Server listening on") -> None:
-    """Wait until a starting sshd logs that it listens."""
     # A connection would show as much, but sshd counts it: against MaxStartups, and as an authentication attempt.
 
     def listens() -> bool:
@@ -301,7 +300,6 @@ def _only_sshd(parent: psutil.Process) -> Iterator[psutil.Process]:
 
 
 def kill(processes: Sequence[psutil.Process]) -> None:
-    """SIGKILL processes and wait until they are dead."""
     for process in processes:
         try:
             process.send_signal(signal.SIGKILL)

@@ -15,11 +15,9 @@ class StillLoop:
         self.timers: list[tuple[float, Timer]] = []
 
     def now(self) -> float:
-        """Return the time."""
         return self.time
 
     def call_at(self, when: float, call: Callable[[], None]) -> Timer:
-        """Schedule a call."""
         timer = Timer(call)
         self.timers.append((when, timer))
         return timer

@@ -38,16 +38,13 @@ class Terminal:
         return said.decode()
 
     def answer(self, question: bytes, words: bytes) -> None:
-        """Wait for a question and type the answer."""
         self.read_until(question)
         self.type(words)
 
     def type(self, words: bytes) -> None:
-        """Type some text."""
         os.write(self.master, words)
 
     def resize(self, columns: int, rows: int) -> None:
-        """Change its size."""
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
     def read_to_end(self, key: bytes = b"") -> tuple[str, int]:

@@ -26,7 +26,6 @@ class StillMailbox(Mailbox):
     time = 1000.0
 
     def now(self) -> float:
-        """Return the time."""
         return self.time
 
 
@@ -38,7 +37,6 @@ class Line:
         self._following = following
 
     def close(self) -> None:
-        """Close it."""
         self.socket.close()
 
     def open(self) -> Line:
@@ -90,11 +88,9 @@ class Peer:
         return self.hears()
 
     def sends(self, kind: str, body: bytes = b"", /, **fields: Any) -> None:
-        """Send a message."""
         self._end.sendall(wire.encode({"kind": kind, **fields}, body))
 
     def hears(self) -> list[dict[str, Any]]:
-        """Return the messages that have come."""
         for _ in range(10):
             self._mailbox.take(self._mailbox.now())
         try:
@@ -103,7 +99,6 @@ class Peer:
             return []
 
     def close(self) -> None:
-        """Disconnect."""
         self._end.close()
 
 
@@ -130,7 +125,6 @@ class UngreetedRun:
         assert [message["kind"] for message in self.agent.hears()] == ["hello"]
 
     def greet(self, agent: Peer | None = None) -> None:
-        """Let the agent greet."""
         pulse = {"obeyed": 0, "sent": self.mailbox.now(), "time": self.mailbox.now()}
         (agent or self.agent).says("greeted", streams=[], addresses=[], is_leaving=False, **pulse)
         self.watch()
@@ -141,7 +135,6 @@ class UngreetedRun:
         self.watchers.watch(self.history.job, self.mailbox.now())
 
     def close(self) -> None:
-        """Close everything."""
         self.caller.close()
         self.session.abandon()
         self.service.close()

@@ -95,7 +95,6 @@ class WarmPython:
             return subprocess.CompletedProcess(argv, code, stdout, stderr)
 
     def close(self) -> None:
-        """End it."""
         self._process.communicate()
 
 

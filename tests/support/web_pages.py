@@ -37,15 +37,12 @@ done"""
 
 
 class Answer(NamedTuple):
-    """An answer of the server."""
-
     status: int
     headers: http.client.HTTPMessage
     body: str
 
     @property
     def data(self) -> Any:
-        """The body as JSON."""
         return json.loads(self.body)
 
 
@@ -82,13 +79,11 @@ class Server:
             return Answer(response.status, response.headers, response.read().decode())
 
     def get(self, path: str) -> Any:
-        """Return the JSON at a path."""
         answer = self.ask("GET", path)
         assert answer.status == 200, answer.body
         return answer.data
 
     def post(self, path: str, body: Any) -> Answer:
-        """Send a request as the page does."""
         return self.ask("POST", path, body, Origin=f"http://localhost:{self.port}")
 
     @contextmanager
@@ -100,7 +95,6 @@ class Server:
             yield _events(response)
 
     def stop(self) -> None:
-        """End the server."""
         self.process.terminate()
         self.process.communicate(timeout=PATIENCE)
 
@@ -172,7 +166,6 @@ class SimulatedRun:
         self._thread.start()
 
     def end(self) -> None:
-        """End the run and its supervisor."""
         self._mailbox.call(self._stop)
         self._thread.join(PATIENCE)
 
@@ -211,7 +204,6 @@ class SimulatedRun:
 
 
 def newest(place: Launch, name: str) -> str:
-    """Return the newest run of a job."""
     return max(path.name for path in (place.home / "runs").iterdir() if path.name.startswith(f"{name}-"))
 
 

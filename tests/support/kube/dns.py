@@ -20,8 +20,6 @@ _ADDRESS_RECORD = 1
 
 
 class Api:
-    """Reads objects of a Kubernetes API."""
-
     def __init__(self, url: str, pki: str) -> None:
         self._url = url
         self._context = ssl.create_default_context(cafile=f"{pki}/ca.crt")
@@ -52,7 +50,6 @@ class Api:
 
 
 def answer(api: Api, query: bytes) -> bytes:
-    """Return the answer to a DNS query."""
     at, labels = 12, []
     while length := query[at]:
         labels.append(query[at + 1 : at + 1 + length].decode())
