@@ -35,7 +35,6 @@ def agent(new_agent: Agent) -> Agent:
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[LocalAgent]:
-    """An agent of this machine that has been greeted."""
     agent = LocalAgent(tmp_path)
     agent.talk.hello()
     yield agent

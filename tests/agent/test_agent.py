@@ -6,7 +6,6 @@ import os
 import random
 import select
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -182,21 +181,6 @@ def test_a_program_in_the_background_is_told_from_helpers(
     assert bool(ended["evidence"]) is bool(names)
     agent.talk.wait_for("task_gone")
     assert not psutil.Process(agent.pids()[1]).children(recursive=True)
-
-
-def test_a_held_port_is_the_tasks_alone(agent: Agent) -> None:
-    """Nothing else can bind it, except a server with SO_REUSEPORT like TensorFlow's; its opening is sent."""
-    agent.talk.say("hold_ports", ports={"worker:0": 0, "worker:1": 0})
-    ports = agent.talk.wait_for("ports_held")["ports"]
-    with socket.socket() as thief, pytest.raises(OSError, match="in use"):
-        thief.bind(("127.0.0.1", ports["worker:0"]))
-    server = (
-        "import socket,sys,time;s=socket.socket();s.setsockopt(1,socket.SO_REUSEPORT,1);"
-        "s.bind(('',int(sys.argv[1])));s.listen();time.sleep(9999)"
-    )
-    agent.talk.start("worker:0", "python3", "-c", server, str(ports["worker:0"]), port=ports["worker:0"])
-    assert agent.talk.wait_for("port_opened")["task"] == "worker:0"
-    socket.create_connection(("127.0.0.1", ports["worker:0"])).close()
 
 
 def test_output_waits_for_its_reader_and_never_for_the_task(agent: Agent) -> None:

@@ -8,15 +8,12 @@ import shutil
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from support.agent_client import Talk
-from support.processes import all_processes
 from support.waiting import PATIENCE, wait_gone, wait_until
 from tflaunch.cli.up import misplaced_home
 from tflaunch.plan.model import HostPlan
@@ -61,7 +58,6 @@ def end(connector: CommandConnector, link: Link) -> None:
 
 
 def modes(home: Path) -> dict[str, int]:
-    """Return the modes of all directories from a home's parent downwards."""
     places = [home.parent, *(Path(place) for place, _, _ in os.walk(home))]
     return {str(place): stat.S_IMODE(place.stat().st_mode) for place in places}
 
@@ -127,33 +123,6 @@ def test_one_that_starts_while_another_is_waited_for(tmp_path: Path, monkeypatch
     assert [first.returncode, connector.guard.returncode] == [0, 0]
 
 
-PATHS = "PATH=/usr/bin:/bin"
-
-
-def is_of(process: psutil.Process, user: int) -> bool:
-    """Return whether a process runs as a user; a zombie does not run."""
-    with suppress(psutil.NoSuchProcess):
-        return process.uids().real == user and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
-@pytest.mark.needs("root")
-@pytest.mark.parametrize(("user", "env"), [(5, ("HOME=/", PATHS)), (54322, ("-i", PATHS))])
-def test_a_user_without_a_home_has_a_private_directory_below_tmp(user: int, env: tuple[str, ...]) -> None:
-    """Also one without an entry in the user database."""
-    here = HostPlan("here", is_local=False)
-    words = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "env", *env)
-    nowhere = CommandConnector(CommandConnectors("test", PATIENCE), here, CommandAccess(words))
-    home = Path(f"/tmp/tflaunch-{user}")
-    try:
-        end(nowhere, nowhere.open())
-        assert [place for place, mode in modes(home).items() if mode != 0o700] == [str(home.parent)]
-    finally:
-        # An agent that is ending may still import a module, and make its cache in what is removed here.
-        wait_until(lambda: not any(is_of(process, user) for process in all_processes()))
-        shutil.rmtree(home, ignore_errors=True)
-
-
 # ---- the agent's modules in the cache of the host
 
 
@@ -163,7 +132,6 @@ def serving(home: Path, run: str = "test") -> CommandConnector:
 
 
 def serve_once(connector: CommandConnector) -> None:
-    """Start an agent, wait for its answer, and end it."""
     link = connector.open()
     talk = Talk(link.socket)
     talk.hello()

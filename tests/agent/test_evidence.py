@@ -184,7 +184,6 @@ def test_a_file_that_only_looks_like_a_python_is_not_believed(tmp_path: Path) ->
 
 
 def evidence(agent: Agent) -> dict[str, Evidence]:
-    """Ask where the tasks are."""
     call = agent.talk.call("gather_evidence")["call"]
     parts = [message for message in agent.talk.heard if (message["kind"], message.get("call")) == ("told", call)]
     return {each.task: each for each in (read_record(Evidence, message) for message in parts)}

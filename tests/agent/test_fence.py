@@ -57,7 +57,6 @@ def answer(port: int, source: str) -> bytes:
 
 
 def hold(agent: Agent, addresses: list[str], port: int = 0) -> int:
-    """Have a port held and fenced, by default any; return it."""
     agent.talk.say("hold_ports", ports={"worker:0": port})
     port = int(agent.talk.wait_for("ports_held")["ports"]["worker:0"])
     admit(agent, addresses)
@@ -65,13 +64,11 @@ def hold(agent: Agent, addresses: list[str], port: int = 0) -> int:
 
 
 def admit(agent: Agent, addresses: list[str]) -> None:
-    """Send the addresses of the cluster."""
     body = json.dumps(addresses).encode()
     agent.talk.connection.sendall(wire.encode({"kind": "set_fence"}, body))
 
 
 def ends(agent: Agent, attempt: int) -> None:
-    """Stop an attempt, and wait until it is gone."""
     agent.talk.say("stop_task", task="worker:0", attempt=attempt, grace=0)
     agent.talk.wait_for("task_gone", attempt=attempt)
 
@@ -191,7 +188,6 @@ def test_the_owner_of_a_fenced_port_is_the_task(agent: Agent) -> None:
 
 @pytest.fixture
 def loop() -> event_loop.Loop:
-    """A loop that is not running."""
     return event_loop.Loop()
 
 
@@ -323,7 +319,6 @@ def test_a_peer_from_an_unknown_address_proves_that_it_belongs_to_the_run(agent:
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def server(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
-    """A listening socket."""
     family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
     with socket.create_server((request.param, 0), family=family) as listening:
         yield listening

@@ -57,7 +57,6 @@ def start(
     attempt: int = 0,
     **env: Any,
 ) -> None:
-    """Start a Python program, preloaded or not."""
     order = {"preload": modules, "workdir": str(workdir), "unset": ["PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"]}
     talk.start(task, python, *words, attempt=attempt, order=order, **env)
 
@@ -74,7 +73,6 @@ def wait_buried(agent: int) -> None:
 
 
 def write(directory: Path, files: dict[str, str]) -> None:
-    """Write files."""
     for name, text in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text)
@@ -396,7 +394,6 @@ class Warm:
 
     @property
     def sockets(self) -> Path:
-        """The directory of the servers' sockets."""
         return self.directory / "home/warm"
 
     def install(self, site: Path, value: str, version: str = "1.0") -> None:
@@ -410,17 +407,14 @@ class Warm:
         (site / "mine/sub.py").write_text(f"VALUE = {value!r}\n")
 
     def servers(self) -> list[int]:
-        """Return the living servers."""
         return [status["pid"] for status in warm_client.living_servers(str(self.sockets)).values()]
 
     def server(self) -> int:
-        """Return the only server."""
         (pid,) = self.servers()
         return int(pid)
 
     @contextmanager
     def agent(self, *, is_warm: bool = True) -> Iterator[Run]:
-        """Start an agent, and dismiss it at the end."""
         self._runs += 1
         directory = self.directory / f"home/runs/test{self._runs}/agents/here"
         connector = LocalConnector(directory, f"test{self._runs}", self.recipe if is_warm else None)
@@ -438,7 +432,6 @@ class Warm:
             return Seen(*json.loads(run.talk.text("worker:0")))
 
     def start(self, talk: Talk, text: str, task: str = "worker:0", *, is_warm: bool = True) -> None:
-        """Start a task."""
         order: dict[str, Any] = {"unset": ["SOURCE"], "workdir": str(self.workdir), "secrets": self.secrets}
         if is_warm:
             order |= {"preload": ["mine"], "warm": {"recipe": self.recipe, "idle": self.idle}}
@@ -447,8 +440,6 @@ class Warm:
 
 
 class Run:
-    """An agent, and the connection to it."""
-
     def __init__(self, directory: Path, connector: LocalConnector) -> None:
         self.directory = directory
         self.connector = connector
@@ -539,12 +530,10 @@ def use_other_python(warm: Warm) -> None:
 
 
 def limit_files(_: Warm) -> None:
-    """Let agents open fewer files."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def kill(warm: Warm) -> None:
-    """Kill the server."""
     server = warm.server()
     os.kill(server, signal.SIGKILL)
     wait_gone(server)
@@ -556,7 +545,6 @@ def update_file(name: str, text: str) -> Callable[[Warm], object]:
 
 
 def set_variable(name: str, value: str) -> Callable[[Warm], object]:
-    """Return a change of the tasks' environment."""
     return lambda warm: warm.env.__setitem__(name, value)
 
 
@@ -581,14 +569,8 @@ CHANGES = {
     "the server hangs": Change(lambda warm: os.kill(warm.server(), signal.SIGSTOP)),
 }
 RARE = {
-    "a file is touched": Change(lambda warm: os.utime(warm.site / "mine/sub.py")),
-    "a file is removed": Change(lambda warm: (warm.site / "mine/sub.py").unlink()),
-    "another version is installed": Change(lambda warm: warm.install(warm.site, "two", "2.0")),
-    "another package is installed": Change(update_file("extra-1.0.dist-info/METADATA", "Name: extra\nVersion: 1\n")),
     "a .pth file is written": Change(update_file("extra.pth", "/nowhere\n")),
-    "a package is added": Change(lambda warm: write(warm.other, {"extra/__init__.py": ""})),
     "a file that is no module is added": Change(lambda warm: write(warm.other, {"model.ckpt": ""}), is_warm=True),
-    "the locale": Change(set_variable("LC_ALL", "C")),
     "a variable of the task alone": Change(set_variable("TFLAUNCH_PROGRESS_X", "1"), is_warm=True),
     "the server's socket is removed": Change(lambda warm: next(warm.sockets.glob("*.sock")).unlink()),
     "the directory of the sockets is removed": Change(lambda warm: shutil.rmtree(warm.sockets)),

@@ -92,7 +92,6 @@ def with_pasta() -> None:
 
 
 def interfaces_in(network: tuple[int, ...]) -> list[str]:
-    """Enter the namespaces of a network, and return the names of its interfaces."""
     for namespace in network:
         linux.enter_namespace(namespace)
     return [name for _, name in socket.if_nameindex()]
@@ -100,12 +99,10 @@ def interfaces_in(network: tuple[int, ...]) -> list[str]:
 
 @pytest.fixture(params=["without_pasta", "with_pasta"])
 def both_ways(request: pytest.FixtureRequest) -> None:
-    """With pasta and without it."""
     request.getfixturevalue(request.param)
 
 
 def start(talk: Talk, task: str, text: str, port: int = 0, **env: Any) -> None:
-    """Start a task in the private network."""
     talk.start(task, sys.executable, "-c", text, port=port, order={"private": True, "unset": []}, **env)
 
 
@@ -124,7 +121,7 @@ def refusals(port: int) -> list[str]:
     found = []
     for host in ("127.0.0.1", "::1", HOST, own_address()):
         try:
-            socket.create_connection((host, port), 60).close()
+            socket.create_connection((host, port), PATIENCE).close()
             found.append("")
         except OSError as error:
             found.append(type(error).__name__)

@@ -8,14 +8,12 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from support.disks import small_disks
-from support.waiting import wait_gone
 from tflaunch_worker import process_state, spawn
 
 pytestmark = pytest.mark.agent
@@ -178,26 +176,6 @@ def test_the_search_goes_on_after_a_file_that_cannot_run(tmp_path: Path) -> None
     command = spawn.Command(["true"], {"PATH": f"{tmp_path}:{os.environ['PATH']}"}, "/")
     _, report, status = _end(_start(command))
     assert (report, status) == (b"", 0)
-
-
-def test_a_process_dies_with_who_started_it() -> None:
-    """Even if the parent is killed: the kernel has promised it before the program began."""
-    program = f"""
-import sys
-sys.path[:0] = {sys.path!r}
-from tflaunch_worker import process_state, spawn
-settings = process_state.TaskSettings(0o022, (300, 300), 19)
-print(spawn.start_process(spawn.Command(["/bin/sleep", "300"], {{}}, "/"), settings).pid, flush=True)
-sys.stdin.read()
-"""
-    starter = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with starter:
-        assert starter.stdout is not None
-        pid = int(starter.stdout.readline())
-        starter.kill()
-    wait_gone(pid)
 
 
 def test_too_much_for_any_process_is_explained() -> None:

@@ -155,7 +155,6 @@ def measured(directory: Path, program: str, asks: int = 1) -> list[dict[str, dic
 
 
 def stub(directory: Path, text: str) -> str:
-    """Make a program that reports GPUs."""
     path = directory / "nvidia-smi"
     path.write_text(text)
     path.chmod(0o755)

@@ -648,7 +648,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.network.ports._bind",
         "holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)",
         "pass",
-        Suite("agent/test_agent.py::test_a_held_port_is_the_tasks_alone"),
+        Suite("agent/test_fence.py::test_without_addresses_everybody_is_let_in"),
     ),
     "a fence admits the neighbours of an address": Edit(
         "tflaunch_worker.agent.network.fence._match_any",

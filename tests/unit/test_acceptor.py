@@ -23,8 +23,6 @@ HELLO = {"kind": "hello", "protocol": wire.PROTOCOL, "run": "night", **SENT}
 
 
 class Door:
-    """An acceptor, and what connects to it."""
-
     def __init__(self) -> None:
         self.watched: dict[int, Callable[[], None]] = {}
         self.admitted: list[tuple[dict[str, Any], bytes]] = []
@@ -95,8 +93,6 @@ AHEAD = 5000.0  # of the supervisor's clock
 
 
 class Clock:
-    """A host's clock."""
-
     time = 100.0
 
     def now(self) -> float:

@@ -28,7 +28,6 @@ AT_ONCE = {"max": 2, "backoff": [0, 0]}
 
 
 def of(**fields: Any) -> TaskPlan:
-    """Return the TensorBoard in the plan of a spec."""
     process = tensorboard.tensorboard_of(planned({**SPEC, **fields}))
     assert process is not None
     return process

@@ -77,16 +77,6 @@ def test_few_hosts_all_try_all_and_of_many_each_tries_and_is_tried_by_many(count
     assert all(f"worker:{(number + 1) % count}" in wanted[f"host{number:05}x"].peers for number in range(count))
 
 
-def test_hosts_and_processes_are_found_by_name() -> None:
-    plan = clustered({"worker": ["a", "b", "a"]}, sidecars={"log": {"command": "x", "host": "b"}})
-    assert [process.task for process in plan.on_host("b")] == ["worker:1", "log"]
-    assert plan.on_host("c") == ()
-    assert not plan.is_local("a")
-    assert clustered({"worker": 1}).is_local("localhost")
-    smaller = plan._replace(tasks=plan.tasks[1:])
-    assert [process.task for process in smaller.on_host("a")] == ["worker:2"]
-
-
 def test_a_gang_is_stopped_in_one_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """Task states are replaced as often, whatever their number."""
     changes = []

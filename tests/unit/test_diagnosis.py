@@ -46,7 +46,6 @@ def news_of(history: History, event: Event | Annotation, *log: str) -> list[str]
 
 
 def summary_of(history: History) -> str:
-    """Return the summary, given logs of one line per task."""
     return summary.summary(history.job, "/logs", lambda task, _: [f"output of {task}"])
 
 
@@ -372,7 +371,6 @@ def test_a_suspended_task_is_to_blame_for_a_peer_that_got_no_answer(
 
 
 def states(history: History) -> list[tuple[str, bool | None]]:
-    """Return each task's state, and whether it listens."""
     return [(task.state, task.listening) for task in told(history).tasks]
 
 

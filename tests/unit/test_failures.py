@@ -26,7 +26,6 @@ EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load((OUTPUTS / "expected.yaml")
 
 
 def output_of(name: str) -> str:
-    """Return what a program wrote last."""
     return (OUTPUTS / f"{name}.txt").read_text().split("----\n", 1)[1]
 
 
@@ -111,8 +110,6 @@ def test_an_abort_while_the_interpreter_exits_is_not_the_cause() -> None:
 
 
 class Lines(list[str]):
-    """Lines that count how often they are read."""
-
     reads = 0
 
     def __getitem__(self, index: Any) -> Any:
@@ -201,7 +198,6 @@ def test_without_an_exception_the_last_lines_count_but_for_numbers() -> None:
 
 
 def progress_after(*pieces: bytes) -> dict[str, Any]:
-    """Return the progress that a task has told by this output."""
     output = LastOutput()
     for piece in pieces:
         output.note(piece)

@@ -40,20 +40,16 @@ pytestmark = pytest.mark.unit
 
 
 class Far(History):
-    """A job on two hosts."""
-
     def __init__(self, **fields: object) -> None:
         limits = {"restart": {"max": 1, "backoff": [0, 0]}, "timeouts": {"lease": 30, "grace": 10}}
         super().__init__(clustered({"worker": ["h1", "h2"]}, **{**limits, **fields}))
 
     @property
     def blamed(self) -> tuple[Cause, str, int | None]:
-        """Cause and name of the culprit, and the exit code."""
         assert self.job.culprit is not None
         return self.job.culprit.cause, self.job.culprit.name, self.job.exit_code
 
     def runs(self) -> Far:
-        """Let both hosts join, and start an attempt on them."""
         self.happens(HostJoined("h1"), HostJoined("h2"))
         for host, other, task in (("h1", "h2", "worker:0"), ("h2", "h1", "worker:1")):
             self.happens(NamesResolved(host, {other: "10.0.0.9"}), PortsHeld(host, {task: 2222}))

@@ -35,7 +35,6 @@ class Shown:
         self.fold = LiveFold(PREFIXES, lambda: self.now)
 
     def write(self, task: int, *lines: str) -> None:
-        """Have a task write lines at once."""
         name = TASKS[task]
         self._note(self.fold.feed(name, b"".join(PREFIXES[name] + line.encode() + b"\n" for line in lines)))
 
@@ -120,7 +119,6 @@ def line(time: float, task: int, text: str) -> Line:
 
 
 def fold(lines: Iterable[Line], window: float = 1.0) -> Iterator[Folded]:
-    """Fold lines, and yield them as they come."""
     folder = Folder(window)
     for one in lines:
         yield from folder.feed(one)
@@ -196,7 +194,6 @@ class Logs:
         self.backlog = Backlog(is_skipping)
 
     def write(self, task: str, data: bytes, is_kept: bool = True) -> None:
-        """Write output of a task, whether or not its log has room for it."""
         path = self.directory / task
         with path.open("ab") as log:
             start = log.tell()

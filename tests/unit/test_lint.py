@@ -31,7 +31,6 @@ def local(*workers: str, **fields: Any) -> dict[str, Any]:
 
 
 def of(**cluster: Any) -> dict[str, Any]:
-    """Return a spec with this cluster."""
     return {**SMALLEST_LOCAL, "cluster": cluster}
 
 

@@ -26,14 +26,9 @@ NOW = 1_800_000_000.0
 
 
 class Place:
-    """A run whose tasks write output."""
-
     def __init__(self, path: Path, tasks: tuple[str, ...] = (A, B)) -> None:
         self.path = path
         self.tasks = tasks
-        self.open()
-
-    def open(self) -> None:
         self.marks = Marks(self.path / "marks.jsonl")
         self.logs = {
             task: TaskLog(task, path_of(self.path, task), self.marks, times_of(self.path / "times", task))
@@ -115,18 +110,9 @@ def test_attempts_begin_with_our_line(place: Place) -> None:
         ]
 
 
-def test_a_log_is_read_on_after_its_supervisor_was_killed_between_mark_and_words(place: Place) -> None:
-    """The next one names the attempt again, which separates it from the output before."""
-    place.say(A, b"abc\n")
-    place.again(A, 1, 1)
-    place.close()
-    path_of(place.path, A).write_bytes(b"abc\n---- tfl")
-    place.open()
-    place.say(A, b"hello\n", 2)
-    named = f"---- tflaunch: {A} attempt 1 ----".encode()
-    lines = [(0, b"abc"), (0, b"---- tfl"), (1, named), (1, b"hello")]
-    assert [(line.attempt, line.text) for line in place.reader().read()] == lines
-    path_of(place.path / "logs", A).parent.mkdir()  # with --log-dir, the log may also hold an earlier run
+def test_lines_of_an_earlier_run_are_not_read(place: Place) -> None:
+    """With --log-dir, a log may also hold one."""
+    path_of(place.path / "logs", A).parent.mkdir()
     path_of(place.path / "logs", A).write_bytes(b"of\nan earlier run\n")
     other = Place(place.path / "logs")
     other.say(A, b"mine\n")

@@ -140,7 +140,6 @@ class Log:
         self.times.append(times)
 
     def kept(self, task: str, attempt: int) -> int | None:
-        """Return how much an earlier supervisor has written."""
         return self._size
 
     def lose(self, task: str, attempt: int, size: int) -> None:

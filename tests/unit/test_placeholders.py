@@ -20,12 +20,10 @@ TRAIN = ["python", "train.py"]
 
 
 def filled(text: str, task: str = "worker:1", **fields: Any) -> str:
-    """Return an argument of a task's command with its placeholders filled in."""
     return started(task, command=[*TRAIN, text], **fields).argv[2]
 
 
 def started(task: str = "worker:1", **fields: Any) -> TaskPlan:
-    """Return a task of a run at its third start."""
     cluster = {"chief": ["a:1"], "worker": ["b:1", "c"], "ps": ["d:1"]}
     plan = planned({"cluster": cluster, "command": TRAIN, **fields})
     plan = attempts.resolve(plan, {"worker:1": 4567})

@@ -8,7 +8,6 @@ import html
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -191,35 +190,6 @@ def test_the_page_says_what_becomes_of_each_environment(name: str) -> None:
 
 
 # ---- links, the page of errors, and that of compatibility
-
-
-_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-
-
-def anchors(page: Path) -> set[str]:
-    """Return the anchors of a page's headings, as the usual viewers make them."""
-    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
-    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
-    return {heading.replace(" ", "-") for heading in plain}
-
-
-def broken(page: Path) -> Iterator[str]:
-    """Yield the links of a page that lead nowhere."""
-    for link in _LINK.findall(_FENCE.sub("", page.read_text())):
-        path, _, anchor = link.partition("#")
-        if "://" in link or path.startswith("mailto:"):
-            continue
-        target = (page.parent / path) if path else page
-        if not target.exists() or (anchor and anchor not in anchors(target)):
-            yield link
-
-
-def test_every_link_leads_somewhere() -> None:
-    pages = [page for pattern in ("*.md", "*/*.md", "docs/*/*.md") for page in REPOSITORY.glob(pattern)]
-    found = {str(page.relative_to(REPOSITORY)): list(broken(page)) for page in pages}
-    assert len(found) > 30
-    assert {page: links for page, links in found.items() if links} == {}
 
 
 class Listed(NamedTuple):

@@ -583,8 +583,6 @@ class Other(pydantic.BaseModel): pass
 
 
 class Places:
-    """A home with a user's file, and a project."""
-
     def __init__(self, directory: Path) -> None:
         self.user = directory / "home" / ".config" / "tflaunch" / "config.toml"
         self.project = directory / "project" / "tflaunch.toml"
@@ -593,13 +591,11 @@ class Places:
         self.environ = {"HOME": str(directory / "home")}
 
     def load(self, *settings: str, environ: dict[str, str] | None = None, **fields: Any) -> Spec:
-        """Return a spec of the project."""
         spec = self.project.with_name("job.json")
         spec.write_text(json.dumps({**SMALLEST_LOCAL, **fields}))
         return load_spec(spec, settings, environ=self.environ if environ is None else environ)
 
     def problems(self, **fields: Any) -> tuple[str, tuple[Problem, ...]]:
-        """Return the problems and their file."""
         with pytest.raises(SpecError) as caught:
             self.load(**fields)
         return caught.value.source, caught.value.problems

@@ -112,11 +112,6 @@ def test_a_network_without_a_way_out_is_told_before_the_start() -> None:
     assert after.phase is Phase.PREPARING
 
 
-def test_tasks_of_a_host_meet_on_its_loopback_interface() -> None:
-    job = private_job().happens(HostJoined(HERE), PortsHeld(HERE, {"worker:0": 1001, "worker:1": 1002})).job
-    assert [str(task.address) for task in job.plan.tasks] == ["localhost:1001", "localhost:1002"]
-
-
 def test_a_journal_of_an_earlier_version_can_be_read() -> None:
     """Its private network may have had several hosts, whose relays said why they had refused a connection."""
     record = {"kind": "outsider_refused", "host": "a", "task": "worker:0", "source": "192.0.2.1", "reason": "stale"}

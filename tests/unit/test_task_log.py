@@ -91,19 +91,6 @@ def test_a_supervisor_may_be_killed_between_its_mark_and_its_words(tmp_path: Pat
     assert again.next().kept() == (1, 6)
 
 
-def test_a_torn_mark_is_not_there(tmp_path: Path) -> None:
-    """Its output was not written either."""
-    place = Place(tmp_path)
-    place.log.append(b"abc\n", [(0, NOW)])
-    with (tmp_path / "marks.jsonl").open("a") as file:
-        file.write('["worker:0", 1, 4')
-    again = place.next()
-    assert again.kept() == (0, 4)
-    again.log.begin_attempt(1, NOW)
-    again.log.append(b"de\n", [(0, NOW)])
-    assert again.next().kept() == (1, 3)
-
-
 def test_the_tail_keeps_blank_lines_but_for_those_at_the_end(tmp_path: Path) -> None:
     """They tell where a chained traceback begins. A progress bar is one line, as a terminal would show it last.
 

@@ -24,7 +24,6 @@ SERVERS = {**WITH_CHIEF, "ps": ["h3:1"]}
 
 @pytest.fixture
 def become(monkeypatch: pytest.MonkeyPatch) -> Become:
-    """Set the environment of a task of a cluster."""
     for name in ("TFLAUNCH_RUN", "TFLAUNCH_TASK_DIR"):
         monkeypatch.delenv(name, raising=False)
 

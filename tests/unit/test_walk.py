@@ -335,7 +335,6 @@ def apply(job: Job, world: World, actions: list[Action]) -> World:
 
 
 def check(before: State, event: Event, after: State, plan: Plan) -> None:
-    """Assert the invariants of one step."""
     job, world = after.job, after.world
     if job.phase is Phase.ENDED:
         assert not world.alive, f"I2: {world.alive} lives after the end"
