@@ -16,9 +16,9 @@ import pytest
 from support.agent_client import Talk
 from support.waiting import PATIENCE, wait_gone, wait_until
 from tflaunch.cli.up import misplaced_home
+from tflaunch.features.commands.command_link import CommandAccess, CommandConnector, CommandConnectors
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import AgentGoneError, Link, LinkError
-from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors
 from tflaunch.transport.local import LocalConnector
 from tflaunch_worker import boot, process_state
 

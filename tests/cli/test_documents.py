@@ -19,7 +19,7 @@ from support.launch import PATIENCE, Launch
 from support.specs import REPOSITORY
 from tflaunch.clusterspec.schema import json_schema
 from tflaunch.clusterspec.values import parse_duration
-from tflaunch.transport.bootstrap import build_archive
+from tflaunch.features.bootstrap import build_archive
 
 pytestmark = pytest.mark.cli
 

@@ -10,10 +10,10 @@ from typing import Any
 from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes, mutate_order
 from fuzz.stages import check_sentence
+from tflaunch.features import bootstrap
+from tflaunch.features.bootstrap import Archive
 from tflaunch.plan.model import HostPlan
-from tflaunch.transport import bootstrap
 from tflaunch.transport.base import AgentGoneError, LinkError
-from tflaunch.transport.bootstrap import Archive
 
 HOST = HostPlan("a", is_local=False)
 ARCHIVE = Archive(boot=b"boot", data=b"agent", sha256="ab" * 32)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tflaunch_worker
-from tflaunch.transport import bootstrap
+from tflaunch.features import bootstrap
 from tflaunch_worker import host_vars
 from tflaunch_worker.host_vars import UnknownValueError, expand, expand_path
 from tflaunch_worker.inspect import cores

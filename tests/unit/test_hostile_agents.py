@@ -19,9 +19,9 @@ from support.waiting import PATIENCE
 from tflaunch.agents import measurement_link, replies, snapshot
 from tflaunch.agents.calls import Waiter
 from tflaunch.core.events import HostJoined, HostLost, LinkLost, LinkRestored, TaskExited
+from tflaunch.features.bootstrap import Boot, request
 from tflaunch.features.rpc import AgentRpc
 from tflaunch.transport.base import AgentGoneError, LinkError
-from tflaunch.transport.bootstrap import Boot, request
 from tflaunch_worker import fields, wire
 from tflaunch_worker.agent import orders
 

@@ -234,14 +234,12 @@ def test_a_spec_that_asks_for_it_is_refused(copy: Copy) -> None:
 
 def test_hosts_that_only_it_reaches_and_code_that_only_it_copies_are_refused(copy: Copy) -> None:
     """In one sentence, before anything starts."""
-    boxed = {"cluster": {"worker": ["boxed"]}, "hosts": {"boxed": {"docker": "box"}}, "sync": {}}
+    boxed = {"cluster": {"worker": ["boxed"]}, "hosts": {"boxed": {"docker": "box"}}}
+    kinds = {kind for feature in copy.features.values() for kind in feature.connectors}
     for place, lacks, fields in (
-        (
-            "host far.invalid",
-            any(feature.connectors for feature in copy.features.values()),
-            {"cluster": {"worker": ["far.invalid"]}},
-        ),
-        ("sync", any(feature.code for feature in copy.features.values()), boxed),
+        ("host far.invalid", "ssh" in kinds, {"cluster": {"worker": ["far.invalid"]}}),
+        ("host boxed", "command" in kinds, boxed),
+        ("sync", any(feature.code for feature in copy.features.values()), {**boxed, "sync": {}}),
     ):
         spec = copy.directory / "job.json"
         spec.write_text(json.dumps({**fields, "command": ["true"]}))

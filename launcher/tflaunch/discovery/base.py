@@ -1,14 +1,13 @@
 """Engines, which list hosts that a spec does not name and run commands on them.
 
-Each engine is a class in a module of its own. Those that are not built in are in the ``discover`` of a `Feature`, also
-of another package; the name there precedes the colon in ``"discover": "NAME:REST"``.
+Each engine is a class, in the ``discover`` of a `Feature`, also of another package; the name there precedes the colon
+in ``"discover": "NAME:REST"``.
 """
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -66,30 +65,20 @@ class Engine(abc.ABC):
         return False
 
 
-_BUILT_IN = {
-    "dns": ("dns", "Dns"),
-    "file": ("listed", "File"),
-    "exec": ("listed", "Exec"),
-}
-
-
 def find_engine(name: str) -> Engine:
     """Return the engine with this name.
 
     Raises:
         NotFoundError: there is none, or it cannot be imported.
     """
-    if name in _BUILT_IN:
-        module, kind = _BUILT_IN[name]
-        return cast("Engine", getattr(import_module(f"tflaunch.discovery.{module}"), kind)())
-    in_features = {name: place for feature in features().values() for name, place in feature.discover.items()}
-    if name in in_features:
+    engines = {name: place for feature in features().values() for name, place in feature.discover.items()}
+    if name in engines:
         try:
-            return cast("Engine", load(in_features[name])())
+            return cast("Engine", load(engines[name])())
         except (ImportError, AttributeError) as error:
-            raise NotFoundError(f"engine {name!r} cannot be imported: {error}", f"mend {in_features[name]}") from None
-    known = ", ".join(sorted([*_BUILT_IN, *in_features]))
-    raise NotFoundError(f"there is no engine {name!r}", f"use one of {known}, or install the package that has it")
+            raise NotFoundError(f"engine {name!r} cannot be imported: {error}", f"mend {engines[name]}") from None
+    known = f"use one of {', '.join(sorted(engines))}, or " if engines else ""
+    raise NotFoundError(f"there is no engine {name!r}", f"{known}install the package that has it")
 
 
 def split_source(text: str) -> tuple[str, str]:

@@ -9,6 +9,8 @@ import socket
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+from tflaunch.plan.model import HostPlan
+
 
 class LinkError(Exception):
     """A host could not be reached; the message is one sentence."""
@@ -49,6 +51,19 @@ class AgentConnector(Protocol):
 
     def end(self) -> None:
         """Wait until no process of the run is left, after the agent was asked to leave."""
+
+
+class Connectors(Protocol):
+    """Creates the connectors to all hosts of one kind in a run."""
+
+    def connector_to(self, host: HostPlan, warm: str | None) -> AgentConnector:
+        """Return the connector to a host, without connecting.
+
+        ``warm``: the recipe of a process of an earlier run that may start the agent (see `plan.task_starter`).
+
+        Raises:
+            TflaunchError: the host needs something that is not installed here.
+        """
 
 
 @runtime_checkable

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tflaunch.errors import EXIT_USAGE, TflaunchError, missing_feature
 from tflaunch.feature import features, find_host_maker, find_task_starter, load
 from tflaunch.plan.model import HostPlan, Plan
-from tflaunch.transport.base import AgentConnector
+from tflaunch.transport.base import AgentConnector, Connectors
 from tflaunch.transport.local import LocalConnector
-
-if TYPE_CHECKING:
-    from tflaunch.transport.bootstrap import Connectors  # hosts that are this machine need none
-
-_OURS = {"command": "tflaunch.transport.command:CommandConnectors"}
 
 
 class Directory(Protocol):
@@ -50,7 +45,7 @@ def connectors_for(plan: Plan, directory: Directory) -> dict[str, AgentConnector
 
 
 def _place_of_connectors(host: HostPlan) -> str:
-    for connectors in (_OURS, *(feature.connectors for feature in features().values())):
-        if host.kind in connectors:
-            return connectors[host.kind]
+    for feature in features().values():
+        if host.kind in feature.connectors:
+            return feature.connectors[host.kind]
     raise TflaunchError(missing_feature(f"host {host.host}").sentence(), EXIT_USAGE)

@@ -14,7 +14,7 @@ import pytest
 from support.job_history import HERE
 from support.specs import clustered
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.features import file_tree
+from tflaunch.features import bootstrap, file_tree
 from tflaunch.features.prune import agent_caches, prune
 from tflaunch.features.slurm import batch, commands
 from tflaunch.features.slurm.commands import SlurmError, SlurmJob
@@ -23,7 +23,6 @@ from tflaunch.plan.model import RetentionPlan
 from tflaunch.store import run_lock, run_names
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
-from tflaunch.transport import bootstrap
 
 pytestmark = pytest.mark.unit
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tflaunch.feature import Engine, Feature, Location, Option, Starting, Verb, Watching
 
 FEATURE = Feature(
+    needs=("commands",),
     uses=("records",),
     fields=("kubernetes",),
     help={

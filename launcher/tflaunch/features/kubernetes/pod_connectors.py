@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+from tflaunch.features.commands.command_link import CommandAccess, CommandConnector, CommandConnectors, CommandLink
 from tflaunch.features.kubernetes import kubectl, pod_state
 from tflaunch.features.kubernetes.cluster import KubernetesPlan
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
 from tflaunch.features.kubernetes.pod_state import PodState
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import AgentGoneError, LinkError
-from tflaunch.transport.command import CommandAccess, CommandConnector, CommandConnectors, CommandLink
 from tflaunch_worker.readable import duration_words
 
 _POLL = 1.0  # seconds between looks at what a pod waits for

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from tflaunch import private_files
 from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.features import bootstrap
 from tflaunch.features.file_tree import delete_run, is_directory, tree_size
 from tflaunch.store import run_dir, run_names
-from tflaunch.transport import bootstrap
 from tflaunch_worker import FILES_NAME
 
 _PATTERNS = (("code", f"{FILES_NAME}/*"), ("agent", "agents/*"), ("compiled", "compiled"), ("compiled", "plans"))

@@ -8,18 +8,18 @@ import threading
 
 import paramiko
 
+from tflaunch.features import bootstrap
 from tflaunch.features.ssh.connections import Connector
 from tflaunch.features.ssh.ssh_config import SshConfig, Target
 from tflaunch.features.ssh.transport import Limit, Transport
 from tflaunch.features.ssh.user_keys import is_forwarded
 from tflaunch.plan.model import HostPlan
-from tflaunch.transport import bootstrap
 from tflaunch.transport.base import AgentGoneError, LinkError
 
 _CHUNK = 256 * 1024
 
 
-class SshConnectors(bootstrap.Connectors):
+class SshConnectors(bootstrap.BootConnectors):
     """Connectors to a run's SSH hosts, which share jump hosts, keys, and the agent."""
 
     def __init__(self, run: str, patience: float) -> None:

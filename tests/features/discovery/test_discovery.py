@@ -17,9 +17,10 @@ from support.waiting import PATIENCE
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.clusterspec.values import Address
-from tflaunch.discovery import listed, local_machine, resolve
+from tflaunch.discovery import local_machine, resolve
 from tflaunch.errors import SpecError
 from tflaunch.features import port_holder
+from tflaunch.features.discovery import listed
 
 pytestmark = pytest.mark.unit
 

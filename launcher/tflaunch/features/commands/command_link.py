@@ -14,8 +14,8 @@ from typing import NamedTuple
 from tflaunch.discovery import base
 from tflaunch.discovery.base import NotFoundError
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.features import bootstrap
 from tflaunch.plan.model import HostPlan
-from tflaunch.transport import bootstrap
 from tflaunch.transport.base import AgentGoneError, LinkError
 
 _CHUNK = 64 * 1024
@@ -37,7 +37,7 @@ class CommandAccess(NamedTuple):
     is_over: Callable[[], bool] = lambda: False
 
 
-class CommandConnectors(bootstrap.Connectors):
+class CommandConnectors(bootstrap.BootConnectors):
     """Creates the connectors to all such hosts of one run."""
 
     def connector_to(self, host: HostPlan, warm: str | None) -> CommandConnector:

@@ -7,7 +7,6 @@ have it yet, the agent. Environments follow as commands to the agent.
 
 from __future__ import annotations
 
-import abc
 import hashlib
 import json
 import os
@@ -17,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import tflaunch_worker
 from tflaunch.plan.model import HostPlan
-from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
+from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import boot, fields, wire
 from tflaunch_worker.printable import printable
 
@@ -242,22 +241,14 @@ class Boot:
         return next((printable(line.strip(), 200) for line in reversed(lines) if line.strip()), "")
 
 
-class Connectors(abc.ABC):
-    """Creates the connectors to all hosts of one kind in a run."""
+class BootConnectors:
+    """The base of `Connectors` that start agents by `Boot`."""
 
     def __init__(self, run: str, patience: float) -> None:
         """Prepare; ``patience`` is the timeout for reaching a host, in seconds."""
         self.run = run
         self.patience = patience
         self.archive = build_archive()
-
-    @abc.abstractmethod
-    def connector_to(self, host: HostPlan, warm: str | None) -> AgentConnector:
-        """Return the connector to a host, without connecting; ``warm`` is as in `request`.
-
-        Raises:
-            TflaunchError: the host needs something that is not installed here.
-        """
 
 
 class Archive(NamedTuple):
