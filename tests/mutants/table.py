@@ -714,7 +714,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/code/test_received_code.py"),
     ),
     "a listed file may lie behind a symbolic link": Edit(
-        "tflaunch_worker.agent.left_files.open_inside",
+        "tflaunch_worker.features.files_in_place.open_inside",
         "os.open(parent, _DIRECTORY, dir_fd=inside)",
         "os.open(parent, _DIRECTORY & ~os.O_NOFOLLOW, dir_fd=inside)",
         Suite("features/files/test_collect.py"),

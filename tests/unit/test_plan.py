@@ -83,7 +83,7 @@ class TestResolve:
     def test_a_plan_asks_for_the_ports_of_the_spec_and_zero_for_a_free_one(self):
         """A task without a new port keeps what it has."""
         plan = plan_of(GOOD["chosen-ports"])
-        assert attempts.wanted_ports(plan) == {"worker:0": 0, "worker:1": 2222}
+        assert {task.task: attempts.wanted_port(task) for task in plan.tasks} == {"worker:0": 0, "worker:1": 2222}
         assert clusters_of(attempts.resolve(plan, {}))[0] == {"worker": ["alpha:auto", "beta:2222"]}
 
 

@@ -107,11 +107,6 @@ def _renumbered(task: TaskPlan, index: int) -> TaskPlan:
     return task._replace(task=name, env={**task.env, "TFLAUNCH_TASK": name})
 
 
-def wanted_ports(plan: Plan) -> dict[str, int]:
-    """Return task to the port in an unresolved plan, 0 for a port still to be chosen."""
-    return {task.task: wanted_port(task) for task in plan.tasks}
-
-
 def wanted_port(task: TaskPlan) -> int:
     """Return the port that a task requests, 0 for a port still to be chosen."""
     return (task.address.port if task.address is not None else None) or 0

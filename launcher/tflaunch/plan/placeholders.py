@@ -36,11 +36,6 @@ def needs_leader(text: str) -> bool:
     return LEADER in names(text)
 
 
-def uses(text: str, name: str) -> bool:
-    """Whether a text contains the placeholder ``name``."""
-    return name in names(text)
-
-
 def names(text: str) -> list[str]:
     """Return the placeholders in a text, known or not."""
     return [match["name"] for match in PLACEHOLDER.finditer(text) if match["name"]] if "{" in text else []

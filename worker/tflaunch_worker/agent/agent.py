@@ -51,7 +51,7 @@ class Agent:
         def progress_of(task: Task) -> dict[str, object]:
             return self._measurements.known_progress(task)
 
-        parts = AgentParts(loop, host, self._link, self._tasks, progress_of, self._left_files)
+        parts = AgentParts(loop, host, self._link, self._tasks, progress_of)
         self._services = Services(parts, self._calls)
         loop.excuse = self._services.excuse
         self._measurements = HostMeasurements(loop, host, self._tasks, self._services)

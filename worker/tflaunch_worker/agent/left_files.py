@@ -8,23 +8,15 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Protocol
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call
-
-    class Readable(Protocol):
-        """A file whose parts the launcher may request."""
-
-        def read(self, offset: int) -> bytes:
-            """Return a part of the file, empty if it can no longer be read."""
-
 
 PART = 256 * 1024
 """Maximum bytes of a file in one frame."""
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 
 
 class LeftFile:
@@ -58,40 +50,6 @@ class LeftFile:
         forget_stale(self._path)
 
 
-def read_part(opened: Callable[[], int], offset: int) -> bytes:
-    """Return a part of the file that ``opened`` opens; empty if it is unreadable."""
-    try:
-        descriptor = opened()
-    except OSError:
-        return b""
-    try:
-        return os.pread(descriptor, PART, offset)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
-
-
-def open_inside(directory: str, path: str) -> int:
-    """Open a file below a directory without following links; return its descriptor.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
-    *parents, name = path.split("/")
-    inside = os.open(directory, _DIRECTORY & ~os.O_NOFOLLOW)
-    for parent in parents:
-        try:
-            child = os.open(parent, _DIRECTORY, dir_fd=inside)
-        finally:
-            os.close(inside)
-        inside = child
-    try:
-        return os.open(name, _FLAGS, dir_fd=inside)
-    finally:
-        os.close(inside)
-
-
 def find_left_file(path: str, most: int) -> LeftFile | None:
     """Return the file at ``path`` if it has at most ``most`` bytes, else None."""
     try:
@@ -118,7 +76,6 @@ class LeftFiles:
         self._wanted: dict[str, Mapping[str, int]] = {}
         self._left: dict[tuple[str, int], dict[str, LeftFile]] = {}
         self._released: dict[tuple[str, int], Callable[[], None]] = {}
-        self._listed: dict[tuple[str, int], Mapping[str, Readable]] = {}
 
     def want(self, task: str, files: Mapping[str, int]) -> None:
         """Send files of a task's next attempt: name to the maximum number of bytes."""
@@ -146,14 +103,9 @@ class LeftFiles:
             if self._watcher is not None:
                 self._watcher.tell(task=task, attempt=attempt, name=name, size=file.size)
 
-    def offer(self, task: str, attempt: int, files: Mapping[str, Readable]) -> None:
-        """Let the launcher read files in place, instead of those offered before."""
-        self._listed = {(task, attempt): files}
-
     def read(self, call: Call, message: Mapping[str, Any]) -> None:
         """Answer with a part of a file, empty if the file is gone."""
-        attempt, name = (message["task"], message["attempt"]), message["name"]
-        file: Readable | None = self._left.get(attempt, {}).get(name) or self._listed.get(attempt, {}).get(name)
+        file = self._left.get((message["task"], message["attempt"]), {}).get(message["name"])
         call.answer(b"" if file is None else file.read(message["offset"]))
 
     def release(self, message: Mapping[str, Any]) -> None:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tflaunch_worker import spawn
     from tflaunch_worker.agent.calls import Call, Calls, Serve
     from tflaunch_worker.agent.host import Host
-    from tflaunch_worker.agent.left_files import LeftFiles
     from tflaunch_worker.agent.supervisor_link import SupervisorLink
     from tflaunch_worker.agent.task import Pending, Task
     from tflaunch_worker.event_loop import Loop
@@ -29,7 +28,6 @@ class AgentParts(NamedTuple):
         link: the link to the supervisor.
         tasks: the latest attempts of the tasks, by name.
         progress_of: returns what is known of the progress of a task.
-        left_files: what lets the launcher read files.
     """
 
     loop: Loop
@@ -37,7 +35,6 @@ class AgentParts(NamedTuple):
     link: SupervisorLink
     tasks: Mapping[str, Task]
     progress_of: Callable[[Task], dict[str, object]]
-    left_files: LeftFiles
 
     def pids(self) -> dict[str, int]:
         """Return the pids of the live tasks by name."""

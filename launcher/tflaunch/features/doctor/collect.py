@@ -163,7 +163,7 @@ def _program(plan: Plan, task: TaskPlan) -> dict[str, Any]:
 
 
 def _hold_ports(visit: _Visit, interview: AgentRpc) -> None:
-    wanted = attempts.wanted_ports(visit.plan)
+    wanted = {task.task: attempts.wanted_port(task) for task in visit.plan.tasks}
     mine = {task.task: wanted[task.task] for task in visit.tasks if task.task in wanted}
     if not mine or visit.known.host in visit.plan.spares or not policy.forms_cluster(visit.plan):
         return

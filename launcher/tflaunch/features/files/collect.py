@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
-from tflaunch.agents.left_files import LeftFile
 from tflaunch.core.events import Count
 from tflaunch.core.job_state import Job
 from tflaunch.core.task_state import TaskPhase
@@ -56,7 +55,6 @@ class Workdir(NamedTuple):
     host: str
     path: str
     tasks: tuple[str, ...]
-    attempt: int
 
 
 class Collected(NamedTuple):
@@ -89,13 +87,13 @@ class Collected(NamedTuple):
 
 def workdirs_of(job: Job) -> list[Workdir]:
     """Return the working directories of all started tasks, each with its tasks."""
-    found: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for process in job.plan.processes():
         state = job.tasks[process.task]
         if state.phase is not TaskPhase.IDLE and process.task != tensorboard.NAME:
             path = placeholders.fill(process, job.plan, job.run, str(state.attempt)).workdir
-            found.setdefault((process.host, path), []).append((process.task, state.attempt))
-    return [Workdir(host, path, tuple(task for task, _ in tasks), tasks[0][1]) for (host, path), tasks in found.items()]
+            found.setdefault((process.host, path), []).append(process.task)
+    return [Workdir(host, path, tuple(tasks)) for (host, path), tasks in found.items()]
 
 
 class Collection:
@@ -188,15 +186,13 @@ class Collection:
         """Fetch what matches in one working directory."""
         store = CollectedFiles(self._directory, workdir.tasks[0].replace(":", "-"))
         done = Collected(workdir, store.directory)
-        about: dict[str, Any] = {"task": workdir.tasks[0], "attempt": workdir.attempt}
         try:
-            wanted = {"workdir": workdir.path, "patterns": self._patterns}
-            answer, _ = agent.call("list_files", _LISTING, **about, **wanted)
+            answer, _ = agent.call("list_files", _LISTING, workdir=workdir.path, patterns=self._patterns)
             found = _Listing.read(answer, self._patterns)
             done = done._replace(source=found.directory, problem=found.problem, left_out=found.left_out)
             for path, size, sha256 in found.files:
                 try:
-                    done = self._fetch(agent, store, done, LeftFile(**about, name=path), size, sha256)
+                    done = self._fetch(agent, store, done, path, size, sha256)
                 except OSError as error:
                     if error.errno not in _OF_ONE_FILE:
                         raise
@@ -209,19 +205,19 @@ class Collection:
         return done
 
     def _fetch(
-        self, agent: FileAgent, store: CollectedFiles, done: Collected, file: LeftFile, size: int, sha256: str
+        self, agent: FileAgent, store: CollectedFiles, done: Collected, path: str, size: int, sha256: str
     ) -> Collected:
         def read(offset: int) -> bytes:
             if self._is_cancelled:
                 raise LinkError("interrupted")
-            _, part = agent.call("read_file", _PATIENCE, **file._asdict(), offset=offset)
+            _, part = agent.call("read_listed_file", _PATIENCE, path=path, offset=offset)
             if len(part) > PART:
                 raise LinkError("its agent broke the protocol: it sends more of a file than was requested")
             return part
 
-        is_new = not store.has(file.name, size, sha256)
-        if is_new and not store.fetch(file.name, size, sha256, read):
-            return done._replace(problem=f"{printable(file.name, _LONGEST_NAME)} has changed in the meantime")
+        is_new = not store.has(path, size, sha256)
+        if is_new and not store.fetch(path, size, sha256, read):
+            return done._replace(problem=f"{printable(path, _LONGEST_NAME)} has changed in the meantime")
         return done._replace(files=done.files + 1, size=done.size + size, fetched=done.fetched + is_new)
 
 

@@ -36,7 +36,7 @@ def _texts_of_tflaunch(spec: Spec) -> Iterator[Problem]:
     for where, text in (*_texts(spec), *directories.items()):
         if HOST_VALUE in text or (where in directories and text.startswith("~")):
             why = "is filled in by tflaunch's agent, and no other engine has one"
-        elif placeholders.uses(text, templates.ATTEMPT):
+        elif templates.ATTEMPT in placeholders.names(text):
             why = "counts tflaunch's own restarts, and no other engine does"
         elif placeholders.matrix_values_in(text):
             why = "is filled in by `tflaunch up --matrix`"
@@ -77,7 +77,7 @@ def alike_texts(spec: Spec) -> Iterator[Problem]:
     One pod template per role cannot express it.
     """
     for where, text in _directories(spec):
-        if placeholders.uses(text, "task.index") or placeholders.uses(text, "task.name"):
+        if {"task.index", "task.name"}.intersection(placeholders.names(text)):
             message = f"{text!r:.60} differs among the tasks of a role, and their pods are alike"
             yield _error(where, message, "put {task.index} into the command or the environment")
     for where, text in _texts(spec):

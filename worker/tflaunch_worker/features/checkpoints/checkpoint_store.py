@@ -13,9 +13,9 @@ import time
 from typing import TYPE_CHECKING, Any, Collection, Iterable
 
 from tflaunch_worker import file_trees, linux
-from tflaunch_worker.agent.left_files import open_inside, read_part
 from tflaunch_worker.features.arriving_files import ArrivingFile, FilesError, unlink_if_there
 from tflaunch_worker.features.checkpoints import saved_checkpoints
+from tflaunch_worker.features.files_in_place import open_inside, read_part
 from tflaunch_worker.printable import printable
 
 if TYPE_CHECKING:

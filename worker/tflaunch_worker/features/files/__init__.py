@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from tflaunch_worker.feature import Feature
 
-FEATURE = Feature("tflaunch_worker.features.files.listed_files:FileListing", calls=("list_files",))
+FEATURE = Feature("tflaunch_worker.features.files.listed_files:FileListing", calls=("list_files", "read_listed_file"))

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, FrozenSet, Iterable, Iterator, 
 
 from tflaunch_worker import file_trees, host_vars, linux, offload
 from tflaunch_worker.agent import orders
-from tflaunch_worker.agent.left_files import open_inside, read_part
 from tflaunch_worker.agent.services import Service
+from tflaunch_worker.features.files_in_place import open_inside, read_part
 from tflaunch_worker.printable import printable
+from tflaunch_worker.schema import integer
 
 if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call
+    from tflaunch_worker.agent.services import AgentParts
 
     State = FrozenSet[Tuple[str, ...]]
     """The components of patterns that the rest of a path has to match."""
@@ -133,30 +135,29 @@ class FileListing(Service):
     """Lists what tasks have written, and lets the launcher read it."""
 
     CALLS: ClassVar = {
-        "list_files": {
-            "task": orders.task,
-            "attempt": orders.attempt,
-            "workdir": orders.word,
-            "patterns": orders.words,
-        }
+        "list_files": {"workdir": orders.word, "patterns": orders.words},
+        "read_listed_file": {"path": orders.path, "offset": integer()},
     }
 
+    def __init__(self, agent: AgentParts) -> None:
+        super().__init__(agent)
+        self._directory = ""
+        self._paths: FrozenSet[str] = frozenset()
+
     def list_files(self, call: Call, message: dict[str, Any]) -> None:
-        """List matching files of a task's working directory for the launcher to read."""
+        """List matching files of a working directory for the launcher to read."""
         workdir, patterns = message["workdir"], message["patterns"]
-        about = message["task"], message["attempt"]
+        self._paths = frozenset()
         nothing: dict[str, Any] = {"files": [], "left_out": 0}
         try:
             directory = self.agent.host.expand_path(workdir)
         except host_vars.UnknownValueError as unknown:
-            self.agent.left_files.offer(*about, {})
             call.answer(problem=str(unknown), directory=workdir, **nothing)
             return
 
         def answer(found: dict[str, Any] | None) -> None:
             found = found or {**nothing, "problem": f"{directory} cannot be searched"}
-            files = {path: ListedFile(directory, path) for path, _, _ in found["files"]}
-            self.agent.left_files.offer(*about, files)
+            self._directory, self._paths = directory, frozenset(path for path, _, _ in found["files"])
             call.answer(directory=directory, **found)
 
         def find() -> dict[str, Any]:
@@ -165,14 +166,8 @@ class FileListing(Service):
 
         offload.run_in_background(self.agent.loop, find, answer)
 
-
-class ListedFile:
-    """A file below a working directory."""
-
-    def __init__(self, directory: str, path: str) -> None:
-        self._directory = directory
-        self._path = path
-
-    def read(self, offset: int) -> bytes:
-        """Return a part of the file, empty if it can no longer be read."""
-        return read_part(lambda: open_inside(self._directory, self._path), offset)
+    def read_listed_file(self, call: Call, message: dict[str, Any]) -> None:
+        """Answer with a part of a file of the last list, empty if it can no longer be read."""
+        path = message["path"]
+        is_listed = path in self._paths
+        call.answer(read_part(lambda: open_inside(self._directory, path), message["offset"]) if is_listed else b"")
