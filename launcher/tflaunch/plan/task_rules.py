@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tflaunch.clusterspec import templates
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.values import ROLES, nearest_name
 from tflaunch.errors import Problem
 from tflaunch.plan import placeholders
-from tflaunch.plan.shell_rules import all_commands, check_commands
 from tflaunch.plan.task_env import OURS
 
 _KERAS_SPELLINGS = ("1", "true", "True")  # the values that tensorflow/__init__.py compares with
@@ -87,6 +86,14 @@ def _placeholders(spec: Spec) -> Iterator[Problem]:
             yield Problem.error(where, "{chief.host} is empty: the cluster has neither chief nor worker", "remove it")
 
 
+def all_commands(spec: Spec) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield every command with its place in the spec."""
+    commands = {"command": spec.command}
+    commands |= {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
+    commands |= {f"sidecars.{name}.command": sidecar.command for name, sidecar in spec.sidecars.items()}
+    yield from ((where, command) for where, command in commands.items() if command)
+
+
 def texts_of(spec: Spec) -> Iterator[tuple[str, str]]:
     """Yield the place and text of every value that may contain placeholders."""
     for where, command in all_commands(spec):
@@ -128,7 +135,6 @@ def _environments(spec: Spec) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _commands,
-    check_commands,
     _settings_of_roles,
     _legacy_keras,
     _secrets,

@@ -32,7 +32,7 @@ def written(directory: Path, files: dict[str, str]) -> Path:
 def sentences(directory: Path, **fields: Any) -> list[str]:
     """Return the warnings about the programs of a spec in this directory."""
     spec = made({"cluster": {"worker": 2}, "command": ["python", "main.py"], **fields})
-    return [problem.sentence() for problem in program_rules.find_warnings(spec, directory)]
+    return [problem.sentence() for problem in program_rules.find_problems(spec, directory)]
 
 
 @pytest.fixture(autouse=True)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from tflaunch.feature import Feature
 
-FEATURE = Feature(problems="tflaunch.features.programs.program_rules:find_warnings")
+FEATURE = Feature(problems="tflaunch.features.programs.program_rules:find_problems")

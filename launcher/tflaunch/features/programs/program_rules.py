@@ -15,7 +15,7 @@ from tflaunch.clusterspec.model import Role, Spec
 from tflaunch.clusterspec.values import ROLES
 from tflaunch.discovery import local_machine
 from tflaunch.errors import TRAINS_ALONE, Problem
-from tflaunch.features.programs import program_reader
+from tflaunch.features.programs import program_reader, shell_rules
 from tflaunch.features.programs.program_reader import MIRRORED, MULTI_WORKER, PARAMETER_SERVER, Program, Use
 from tflaunch.features.programs.program_text import ALWAYS, BY_ROLE, SETS
 
@@ -50,11 +50,11 @@ class Running(NamedTuple):
         return any(_PLACEHOLDER.search(word) for word in words)
 
 
-def find_warnings(spec: Spec, directory: Path) -> list[Problem]:
-    """Return warnings about the programs of a spec that are here."""
+def find_problems(spec: Spec, directory: Path) -> list[Problem]:
+    """Return what is wrong with the commands of a spec, and with those of its programs that are here."""
+    found = [*shell_rules.check_commands(spec)]
     if spec.effective_strategy() not in ("multi_worker_mirrored", "parameter_server"):
-        return []
-    found = []
+        return found
     for running in _programs(spec, directory):
         # A program that ignores the cluster of the spec has no other problem with it.
         found += list(_own_tf_config(running)) or [each for rule in RULES for each in rule(running)]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
+from tflaunch.plan.task_rules import all_commands
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _OPERATOR = re.compile(r"[0-9]?(>>?|<)(&[0-9])?|[0-9&]?>>?[^<>=&]+|\|\|?|&&?|;")
@@ -18,14 +19,6 @@ _BUILTINS = ("source", ".", "cd", "export", "ulimit", "exec", "eval", "set", "un
 _PYTHON = re.compile(r"(.*/)?python[\d.]*")
 _NOTEBOOK = ".ipynb"
 _LONGEST = 100  # characters of a command that is proposed
-
-
-def all_commands(spec: Spec) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield every command with its place in the spec."""
-    commands = {"command": spec.command}
-    commands |= {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
-    commands |= {f"sidecars.{name}.command": sidecar.command for name, sidecar in spec.sidecars.items()}
-    yield from ((where, command) for where, command in commands.items() if command)
 
 
 def check_commands(spec: Spec) -> Iterator[Problem]:
@@ -46,14 +39,11 @@ def _one_word(where: str, command: Sequence[str]) -> Problem | None:
 def _notebook(where: str, command: Sequence[str]) -> Problem | None:
     is_script = len(command) > 1 and _PYTHON.fullmatch(command[0])
     word = command[1] if is_script else command[0]
-    return Problem.error(where, *notebook(word)) if word.endswith(_NOTEBOOK) else None
-
-
-def notebook(path: str) -> tuple[str, str]:
-    """Return message and remedy for a notebook in a program's place."""
-    made = path.removesuffix(_NOTEBOOK) + ".py"
-    command = f"jupyter nbconvert --to script {shlex.quote(path)}"
-    return f"{path!r} is a notebook, which Python cannot run", f"`{command}` writes {made!r}: run that"
+    if not word.endswith(_NOTEBOOK):
+        return None
+    made = word.removesuffix(_NOTEBOOK) + ".py"
+    remedy = f"`jupyter nbconvert --to script {shlex.quote(word)}` writes {made!r}: run that"
+    return Problem.error(where, f"{word!r} is a notebook, which Python cannot run", remedy)
 
 
 def _background(where: str, command: Sequence[str]) -> Problem | None:
