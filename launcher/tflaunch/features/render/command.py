@@ -7,13 +7,17 @@ from typing import Any
 
 import click
 
-from tflaunch.cli.arguments.removed import instead_of
 from tflaunch.cli.arguments.spec import read_file, set_option, spec_argument, warn
 from tflaunch.errors import SpecError
 from tflaunch.feature import features
 
 # The same as in `features.render.targets`, which is imported only on use.
 _ENGINES = ("slurm", *(["jobset"] if "kubernetes" in features() else []), "compose")
+_JOBS = (
+    "`tflaunch up --on kubernetes` starts the tasks in pods and supervises them, `render --to jobset` writes a JobSet"
+)
+_OTHERS = "`tflaunch up` starts and supervises tasks, and `render` writes files for compose, slurm (sbatch) and jobset"
+_GONE = {"k8s": _JOBS, "kubernetes": _JOBS, "sh": _OTHERS, "tfjob": _OTHERS}
 
 
 class _Engine(click.Choice[str]):
@@ -25,8 +29,8 @@ class _Engine(click.Choice[str]):
         Raises:
             click.UsageError: files for this engine are not written any more.
         """
-        if (message := instead_of(f"render --to {value}")) is not None:
-            raise click.UsageError(message, ctx)
+        if value in _GONE:
+            raise click.UsageError(f"--to {value} was removed: {_GONE[value]}", ctx)
         return super().convert(value, param, ctx)
 
 
