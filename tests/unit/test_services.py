@@ -9,7 +9,7 @@ import pytest
 from support.played_agent import Answers, agent_parts
 from tflaunch_worker import schema, spawn
 from tflaunch_worker.agent.services import Service, Services
-from tflaunch_worker.feature import RAISE_FAULTS, Feature, features, load
+from tflaunch_worker.feature import RAISE_FAULTS, Feature, features, load, name_of_raiser
 from tflaunch_worker.feature import start_guard as start_guard_by_feature
 
 pytestmark = pytest.mark.unit
@@ -199,6 +199,26 @@ def test_a_guard_is_started_by_the_feature_that_has_what_the_recipe_asks_for(
     monkeypatch.setattr("tflaunch_worker.feature.features", lambda: FEATURES)
     assert [start_guard_by_feature(recipe, [], "/", "", base) for recipe in ("known", "other")] == [7, None]
     assert not services.excuse(IndexError())
+
+
+@pytest.mark.parametrize(
+    ("raisers", "feature"),
+    [
+        ([{"__name__": "a.shared"}, {"__name__": "a.code.user_code"}, {"__name__": "a.exec.command"}], "code"),
+        ([{"__name__": "a.shared"}], ""),
+        ([{"__name__": "a.code", "__path__": []}], "code"),
+        ([{"__name__": "other.watcher"}], "tally"),
+    ],
+)
+def test_an_error_is_that_of_the_outermost_feature(raisers: list[dict[str, Any]], feature: str) -> None:
+    """Not of a module that several features share."""
+
+    def call(first: dict[str, Any], *rest: dict[str, Any]) -> None:
+        exec("call(*rest)" if rest else "raise IndexError", {**first, "call": call, "rest": rest})
+
+    with pytest.raises(IndexError) as raised:
+        call(*raisers)
+    assert name_of_raiser(raised.value, {"a": "", "other": "tally"}) == feature
 
 
 def test_what_features_declare_is_there_and_no_two_serve_the_same_calls() -> None:

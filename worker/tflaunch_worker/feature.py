@@ -118,10 +118,13 @@ def name_of_raiser(error: BaseException, packages: Mapping[str, str]) -> str:
     """
     trace = error.__traceback__
     while trace is not None:
-        module = trace.tb_frame.f_globals.get("__name__", "")
+        known = trace.tb_frame.f_globals
+        module = known.get("__name__", "")
         for package, name in packages.items():
             if module == package or module.startswith(package + "."):
-                return name or module[len(package) + 1 :].partition(".")[0]
+                feature, _, inside = module[len(package) + 1 :].partition(".")
+                if name or inside or "__path__" in known:  # else several features share the module
+                    return name or feature
         trace = trace.tb_next
     return ""
 
