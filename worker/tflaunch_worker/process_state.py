@@ -89,9 +89,3 @@ def raise_file_limit() -> tuple[int, int]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft, hard
-
-
-def read_umask() -> int:
-    """Return this process's umask without the system call, which would change it."""
-    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
-        return int(file.read().partition("\nUmask:")[2].split(None, 1)[0], 8)

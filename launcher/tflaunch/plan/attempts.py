@@ -25,14 +25,6 @@ def moved(plan: Plan, places: Mapping[str, str]) -> Plan:
     return plan._replace(tasks=tasks, sidecars=sidecars)
 
 
-def processes_for(plan: Plan, host: str) -> tuple[TaskPlan, ...]:
-    """Return the processes of a host; for a spare host, those that it would get first."""
-    if host not in plan.spares:
-        return plan.on_host(host)
-    first = plan.processes()[0].host
-    return tuple(task_on(plan, process, host) for process in plan.on_host(first))
-
-
 def task_on(plan: Plan, task: TaskPlan, host: str) -> TaskPlan:
     """Return a task of the compiled plan as it is on a host."""
     return _moved(plan, task, None if host == task.host else host)

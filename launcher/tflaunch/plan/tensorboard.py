@@ -26,8 +26,7 @@ APART = "import sys; sys.path[:] = [entry for entry in sys.path if entry]; "
 PROGRAM = APART + "import runpy; runpy.run_module('tensorboard.main', run_name='__main__', alter_sys=True)"
 """TensorBoard, for `python -c`."""
 
-_HOST, _PORT = "--host", "--port"
-_LOOPBACK = "127.0.0.1"
+HOST_OPTION = "--host"
 _PYTHON = r"python[\d.]*"
 
 
@@ -41,7 +40,7 @@ def command(program: str, otherwise: str, logdir: str) -> tuple[str, ...]:
     """
     python = program if re.fullmatch(_PYTHON, program.rpartition("/")[2]) else otherwise
     place = "${host:HOME}" + logdir[1:] if logdir == "~" or logdir.startswith("~/") else logdir
-    return (python, "-c", PROGRAM, "--logdir", place, _HOST, _LOOPBACK, _PORT, OWN_PORT)
+    return (python, "-c", PROGRAM, "--logdir", place, HOST_OPTION, "127.0.0.1", "--port", OWN_PORT)
 
 
 def is_board(process: TaskPlan) -> bool:
@@ -59,13 +58,6 @@ def with_own_port(process: TaskPlan) -> TaskPlan:
 def tensorboard_of(plan: Plan) -> TaskPlan | None:
     """Return the plan's TensorBoard, None if it has none."""
     return next((process for process in plan.sidecars if is_board(process)), None)
-
-
-def on_every_interface(process: TaskPlan) -> TaskPlan:
-    """Return TensorBoard for a container, on every interface."""
-    words = list(process.argv)
-    words[words.index(_HOST) + 1] = "0.0.0.0"  # noqa: S104 - a container's own
-    return process._replace(argv=tuple(words))
 
 
 class Reach(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 import tflaunch_worker
 from tflaunch.agents.transfer import UserCode
 from tflaunch.core import policy, preflight
-from tflaunch.features.doctor.findings import Host
+from tflaunch.features.doctor.findings import Host, processes_for
 from tflaunch.features.rpc import AgentRpc
 from tflaunch.plan import attempts
 from tflaunch.plan.model import PRIVATE, Plan, TaskPlan
@@ -71,7 +71,7 @@ class _Visit:
     @property
     def tasks(self) -> tuple[TaskPlan, ...]:
         """The tasks and sidecars of the host, or those that a spare host would get."""
-        return attempts.processes_for(self.plan, self.known.host)
+        return processes_for(self.plan, self.known.host)
 
 
 def name_check() -> str:

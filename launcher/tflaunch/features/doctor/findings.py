@@ -253,6 +253,14 @@ def _proxies(plan: Plan) -> Iterator[Finding]:
 # ---- the hosts themselves
 
 
+def processes_for(plan: Plan, host: str) -> tuple[TaskPlan, ...]:
+    """Return the processes of a host; for a spare host, those that it would get first."""
+    if host not in plan.spares:
+        return plan.on_host(host)
+    first = plan.processes()[0].host
+    return tuple(attempts.task_on(plan, process, host) for process in plan.on_host(first))
+
+
 def _resources(plan: Plan, host: Host) -> Iterator[Finding]:
     if abs(host.offset) > _MOST_OFFSET:
         way = "ahead of" if host.offset > 0 else "behind"
@@ -261,7 +269,7 @@ def _resources(plan: Plan, host: Host) -> Iterator[Finding]:
     for place, free in (host.facts.get("disk") or {}).items():
         if free < _LITTLE_DISK:
             yield Finding("disk", "warning", host.host, f"{free // 2**20} MiB are free at {place}", "make room there")
-    tasks = [task for task in attempts.processes_for(plan, host.host) if task.role != SIDECAR]
+    tasks = [task for task in processes_for(plan, host.host) if task.role != SIDECAR]
     available = (host.facts.get("memory") or {}).get("available")
     if available is not None and tasks and plan.strategy != "none" and available < _LITTLE_MEMORY * len(tasks):
         message = f"{available // 2**20} MiB of memory are available for {counted(len(tasks), 'task')}"
@@ -286,7 +294,7 @@ def _gpus(plan: Plan, hosts: Iterable[Host]) -> Iterator[Finding]:
             continue
         if any(task.host == host.host and task.role in ("chief", "worker") for task in plan.tasks):
             counts.setdefault(len(gpus), []).append(host.host)
-        wanted = gpus_assigned(attempts.processes_for(plan, host.host))
+        wanted = gpus_assigned(processes_for(plan, host.host))
         if wanted > len(gpus):
             message = f"its tasks get {wanted} GPUs, and it has {len(gpus)}"
             yield Finding("gpus", "error", host.host, message, "correct gpus in roles")

@@ -73,7 +73,10 @@ def _serving(task: TaskPlan, server: tuple[str, ...]) -> TaskPlan:
 
 def _open(task: TaskPlan) -> TaskPlan:
     """Make TensorBoard listen on an address that the engine can reach."""
-    return tensorboard.on_every_interface(task) if tensorboard.is_board(task) else task
+    words = list(task.argv)
+    if tensorboard.is_board(task):
+        words[words.index(tensorboard.HOST_OPTION) + 1] = "0.0.0.0"  # noqa: S104 - a container's own
+    return task._replace(argv=tuple(words))
 
 
 def _environments(spec: Spec) -> Iterator[Mapping[str, str]]:

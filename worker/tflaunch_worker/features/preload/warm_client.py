@@ -10,7 +10,7 @@ import signal
 import socket
 from typing import TYPE_CHECKING, Mapping, Sequence
 
-from tflaunch_worker import linux, process_state, procfs
+from tflaunch_worker import linux, procfs
 from tflaunch_worker.features.preload import fingerprint
 from tflaunch_worker.socket_messages import receive_message, send_message
 
@@ -117,6 +117,7 @@ def request_guard(recipe: str, python: Sequence[str], directory: str, title: str
 
 def _guard_request(python: Sequence[str], directory: str, title: str) -> Message:
     """Return a request for a guard like one that this process would start."""
+    status = procfs.read("/proc/self/status") or ""  # the system call that tells the umask would change it
     return {
         "kind": "guard",
         "python": [_text(os.fsencode(word)) for word in (*python, "-c")],
@@ -124,7 +125,7 @@ def _guard_request(python: Sequence[str], directory: str, title: str) -> Message
         "directory": _text(os.fsencode(directory)),
         "title": _text(os.fsencode(title)),
         "cwd": os.getcwd(),
-        "umask": process_state.read_umask(),
+        "umask": int(status.partition("\nUmask:")[2].split(None, 1)[0], 8),
         "traits": fingerprint.process_traits(),
     }
 
