@@ -28,25 +28,37 @@ CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("mistakes.
 _PRINTED = re.compile(r"`(tflaunch [^`]+)`|(?:try|next|example|run it with|after `--`): (tflaunch .+)")
 
 
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in this process; return its exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "home"))
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tflaunch", *map(str, arguments)])
+        code = run_command_line()
+        return code, *capsys.readouterr()
+
+    return call
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["mistake"])
-def test_the_answer_names_place_cause_and_remedy(
-    case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_answer_names_place_cause_and_remedy(case: dict[str, Any], tmp_path: Path, run: Run) -> None:
     """In this process, unless tasks are started."""
     for name, text in case.get("files", {}).items():
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    arguments, home = shlex.split(case["run"]), tmp_path / "home"
+    arguments = shlex.split(case["run"])
     if case.get("is_started"):
-        ended = tflaunch(*arguments, home=home, cwd=tmp_path)
+        ended = tflaunch(*arguments, home=tmp_path / "home", cwd=tmp_path)
         code, answer = ended.returncode, ended.stdout + ended.stderr
     else:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("TFLAUNCH_HOME", str(home))
-        monkeypatch.setattr(sys, "argv", ["tflaunch", *arguments])
-        code = run_command_line()
-        answer = "".join(capsys.readouterr())
+        code, out, err = run(*arguments)
+        answer = out + err
     answer = answer.replace(str(tmp_path), "DIR")
     assert code == case["code"], answer
     assert [part for part in ("place", "cause", "remedy") if case[part] not in answer] == [], answer
@@ -205,19 +217,19 @@ def put(bad: Bad, directory: Path) -> Path:
 
 
 @pytest.mark.parametrize("bad", CORPUS, ids=[bad.title for bad in CORPUS])
-def test_a_bad_spec_is_refused_in_plain_sentences_and_nothing_is_started(bad: Bad, tmp_path: Path):
+def test_a_bad_spec_is_refused_in_plain_sentences_and_nothing_is_started(bad: Bad, tmp_path: Path, run: Run) -> None:
     """`up` explains the problem on stderr, exits with 2 and leaves no run; `check` says the same."""
-    home, path = tmp_path / "home", put(bad, tmp_path)
-    up = tflaunch("up", path, home=home)
-    sentences = up.stderr.splitlines()
-    assert (up.returncode, up.stdout) == (2, ""), up.stderr[-2000:]
+    path = put(bad, tmp_path)
+    code, out, err = run("up", path)
+    sentences = err.splitlines()
+    assert (code, out) == (2, ""), err[-2000:]
     assert sentences
     assert all(sentence.startswith(f"tflaunch: {path}: ") and sentence.isprintable() for sentence in sentences)
     for words in bad.words:
-        assert words in up.stderr
-    assert not home.exists()
+        assert words in err
+    assert not (tmp_path / "home").exists()
 
-    check = tflaunch("check", "--json", path, home=home)
-    found = json.loads(check.stdout)
-    assert (check.returncode, check.stderr, found["ok"]) == (2, "", False)
+    code, out, err = run("check", "--json", path)
+    found = json.loads(out)
+    assert (code, err, found["ok"]) == (2, "", False)
     assert len(found["problems"]) == len(sentences)

@@ -257,6 +257,7 @@ def test_many_restarts_lines_and_steps_leave_no_trace_in_memory(launch: Launch) 
             early = _memory(running.pid)
         if lines == ALL_LINES and restarts >= RESTARTS:
             break
+    wait_until(lambda: launch.status()["tasks"][0]["step"] == ALL_LINES - 1)
     late = _memory(running.pid)
     (launch.directory / "go").touch()
     wait_for_end(running)

@@ -15,7 +15,6 @@ import pytest
 from support.kube_cluster import IMAGE, Kube
 from support.launch import Launch, read_errors_until, wait_for_end
 from support.specs import REPOSITORY, written
-from support.terminals import Terminal
 
 pytestmark = pytest.mark.kubernetes
 WAITS = 'import time; print("here", flush=True); time.sleep(9999)'
@@ -281,15 +280,11 @@ def test_tensorflow_trains_over_pods(kind: str, kube: Kube, launch: Launch, tmp_
 
 
 def test_commands_run_in_pods(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    """From a terminal, and on all hosts, each named before its lines."""
+    """On all hosts, each named before its lines."""
     running = launch.start("up", spec(tmp_path, WAITS, env={"GIVEN": "by the spec"}), until="here", count=2)
     on_all = launch.run("exec", "--all", "--", "sh", "-c", 'echo "$(hostname) $GIVEN"; ls program.py; exit 3')
     expected = [f"{pod(launch, number)} | {line}" for number in range(2)
                 for line in ("program.py", f"{pod(launch, number)} by the spec")]  # fmt: skip
     assert (sorted(on_all.stdout.splitlines()), on_all.returncode) == (sorted(expected), 3), on_all.stderr
-    terminal = Terminal(launch, "tflaunch exec worker:1 -- sh -c 'trap exit\\ 4 INT; tty; while :; do sleep 0.1; done'")
-    terminal.read_until(b"/dev/pts/")
-    terminal.type(b"\x03")
-    assert terminal.read_to_end()[1] == 4
     running.send_signal(signal.SIGINT)
     wait_for_end(running, 130)
