@@ -287,7 +287,7 @@ class _Modules:
 
     def _unpack(self, sources: dict[str, str]) -> None:
         """Replace what is cached, unless another process has just done so."""
-        import shutil
+        import shutil  # takes 4 ms, and modules arrive once
 
         new = f"{self._directory}.new"
         umask = os.umask(0o077)

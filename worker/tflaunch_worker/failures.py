@@ -20,6 +20,7 @@ Standard library only, Python >= 3.8: this module runs on hosts, too.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Iterable, NamedTuple, Sequence
 
@@ -185,8 +186,6 @@ def failure_signature(tail: bytes) -> str:
     last = [line.strip() for line in said if line.strip()][-_COMPARED_LINES:]
     if not last:
         return ""
-    import hashlib  # it loads OpenSSL, and most tasks never fail
-
     same = without_numbers("\n".join(last))
     return OUTPUT_SIGNATURE + hashlib.sha256(same.encode("utf-8", "replace")).hexdigest()[:12]
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import pickle
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any, NoReturn, Tuple
 
 if TYPE_CHECKING:
@@ -78,8 +80,6 @@ def _require_version(wanted: list[int]) -> None:
 
 
 def _load(directory: str, name: str) -> Tuple[Any, Any, Any]:
-    import pickle
-
     try:
         with open(os.path.join(directory, CALL), "rb") as file:
             function, args, kwargs = pickle.load(file)  # noqa: S301 - the function that was sent here
@@ -102,8 +102,6 @@ def _leave_value(cloudpickle: ModuleType, name: str, value: object) -> None:
 
 
 def _leave_exception(cloudpickle: ModuleType, error: Exception) -> None:
-    import traceback
-
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))[-_MOST_TRACEBACK:]
     text = text.encode("utf-8", "replace").decode("utf-8")
     try:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from tflaunch_worker import TASKS_NAME, host_vars, linux, offload, process_state, spawn
 from tflaunch_worker.agent import left_files
+from tflaunch_worker.agent.checkpoint_progress import Finder
 from tflaunch_worker.agent.network import interfaces, listening_sockets
 from tflaunch_worker.agent.network.fence import Fence
-from tflaunch_worker.agent.network.peers import Listeners
+from tflaunch_worker.agent.network.peers import Listeners, look_up_names, probe_all
 from tflaunch_worker.agent.network.port_watch import PortWatch
 from tflaunch_worker.agent.network.ports import Ports
 from tflaunch_worker.agent.progress import Progress
@@ -22,7 +23,6 @@ from tflaunch_worker.inspect.usage import Measurer
 from tflaunch_worker.process_state import TaskSettings
 
 if TYPE_CHECKING:
-    from tflaunch_worker.agent.checkpoint_progress import Finder
     from tflaunch_worker.agent.task import Listener, Observer, Starter
     from tflaunch_worker.event_loop import Loop
 
@@ -45,7 +45,7 @@ class Host:
         self.settings = TaskSettings(umask, self.max_files, linux.be_punctual())
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
-        self._checkpoints: Finder | None = None
+        self._checkpoints = Finder(loop, os.path.join(directory, TASKS_NAME))
         self._namespaces: tuple[int, ...] = ()
         self.no_way_out = ""
         """Why tasks have no way out of the private network, or ""."""
@@ -89,10 +89,6 @@ class Host:
 
     def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
         """Call ``found`` with the highest number of a command's checkpoints."""
-        if self._checkpoints is None:
-            from tflaunch_worker.agent.checkpoint_progress import Finder  # most runs do not fail
-
-            self._checkpoints = Finder(self._loop, os.path.join(self.directory, TASKS_NAME))
         self._checkpoints.find(command.argv, command.workdir, since, found)
 
     def find_left_file(self, task: str, name: str, most: int) -> left_files.LeftFile | None:
@@ -117,12 +113,11 @@ class Host:
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         """Resolve names on this host; call ``found`` with the addresses by name."""
-        from tflaunch_worker.agent.network import peers  # a run on one host has no names to resolve
 
         def answered(addresses: dict[str, str] | None) -> None:
             found(addresses or dict.fromkeys(names, ""))
 
-        offload.run_in_fork(self._loop, lambda: peers.look_up_names(names), answered)
+        offload.run_in_fork(self._loop, lambda: look_up_names(names), answered)
 
     def probe_peers(
         self,
@@ -133,12 +128,11 @@ class Host:
         tried: Callable[[dict[str, str]], None],
     ) -> None:
         """Connect to other hosts' tasks; call ``tried`` with why some are unreachable."""
-        from tflaunch_worker.agent.network import peers as others  # a run on one host has no peers
 
         def answered(failed: dict[str, str] | None) -> None:
             tried(dict.fromkeys(peers, "it could not be tried") if failed is None else failed)
 
-        offload.run_in_fork(self._loop, lambda: others.probe_all(peers, run, secret, patience), answered)
+        offload.run_in_fork(self._loop, lambda: probe_all(peers, run, secret, patience), answered)
 
     def set_cluster(self, cluster: dict[str, list[str]]) -> None:
         """Set what goes into TF_CONFIG: role to the addresses of its tasks, on all hosts."""

@@ -19,6 +19,7 @@ from collections import deque
 from itertools import islice
 from typing import Dict, NamedTuple, Optional
 
+from tflaunch_worker import failures
 from tflaunch_worker.agent.progress import ProgressStats
 
 KEPT = 16 * 1024
@@ -80,8 +81,6 @@ class LastOutput:
 
     def failure(self) -> str:
         """Return the signature of the failure (see `failures.failure_signature`)."""
-        from tflaunch_worker import failures  # compiles patterns that only a failure needs
-
         return failures.failure_signature(b"".join(self._pieces)[-KEPT:])
 
 

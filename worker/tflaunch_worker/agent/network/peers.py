@@ -7,6 +7,8 @@ router, is known to belong to the cluster.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import selectors
 import socket
@@ -103,9 +105,6 @@ class Listeners:
 
 
 def _proof(secret: str, challenge: bytes) -> bytes:
-    import hashlib  # these cost every agent milliseconds, and only runs on several hosts need them
-    import hmac
-
     return hmac.new(secret.encode("utf-8"), challenge, hashlib.sha256).hexdigest().encode("ascii")
 
 
@@ -219,7 +218,7 @@ _AT_ONCE = 16
 
 def look_up_names(names: list[str]) -> dict[str, str]:
     """Return each name's addresses, joined by spaces, or ""; may take seconds."""
-    from concurrent.futures import ThreadPoolExecutor, wait  # a run on one host has no names to resolve
+    from concurrent.futures import ThreadPoolExecutor, wait  # takes 12 ms, and only this fork needs it
 
     # no limit: those that are not done are left behind
     pool = ThreadPoolExecutor(_AT_ONCE)  # not waited for at the end: this process then exits

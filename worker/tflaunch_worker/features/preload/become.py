@@ -121,7 +121,7 @@ def run_program(argv: list[str]) -> None:
         sys.path.insert(0, directory)
     try:
         if kind == program_source.MODULE:
-            import runpy
+            import runpy  # as late as the interpreter does: programs may look into sys.modules
 
             runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # noqa: SLF001 - as the interpreter does
         elif kind == program_source.TEXT:
@@ -148,7 +148,7 @@ def _compile_script(name: str, namespace: dict[str, Any]) -> types.CodeType:
 
 def _compile_text(text: str) -> types.CodeType:
     if sys.version_info >= (3, 13):  # tracebacks show the lines of the text since 3.13
-        import linecache
+        import linecache  # likewise
 
         lines = [f"{line}\n" for line in text.splitlines()]
         linecache.cache["<string>"] = (len(text), None, lines, "<string>")

@@ -12,6 +12,7 @@ import socket
 import sys
 
 from tflaunch_worker import guard, process_state
+from tflaunch_worker.features.preload.pool import WarmZygote, ZygotePool
 from tflaunch_worker.socket_messages import receive_message, send_message
 
 
@@ -33,8 +34,6 @@ def main_of_agent() -> None:
     Arguments: sockets to the guard, to the first client and to the child that has imported modules; the pid of this
     child, and the key of its tasks; the directory and a title.
     """
-    from tflaunch_worker.features.preload.pool import WarmZygote, ZygotePool  # the guard does without
-
     gc.set_threshold(50_000)
     channel, link, zygote_link, zygote = map(int, sys.argv[1:5])
     process_state.set_own_state([channel, link, zygote_link])

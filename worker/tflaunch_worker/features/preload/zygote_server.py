@@ -50,7 +50,8 @@ def main() -> None:
         if request["kind"] == "stay":
             if failure:
                 os._exit(0)
-            from tflaunch_worker.features.preload import warm_server  # most zygotes end with their run
+            # Not before: what it imports would be imported in every task.
+            from tflaunch_worker.features.preload import warm_server
 
             link = warm_server.stay(link, request, modules, imported_at)
             continue
