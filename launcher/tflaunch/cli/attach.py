@@ -5,17 +5,19 @@ from __future__ import annotations
 import itertools
 import signal
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.launch import LaunchOptions
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import WholeNumber, fold_option, quiet_option, say, verbose_option
+from tflaunch.cli.up import take_over
+from tflaunch.client import runs
+from tflaunch.client.follow import Follower, watch_to_end
+from tflaunch.client.observer import Observer
+from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-
-if TYPE_CHECKING:
-    from tflaunch.client.observer import Observer
+from tflaunch.tui.screen import Screen
 
 _PATIENCE = 2.0  # seconds to wait for a terminal that takes nothing, after Ctrl-C
 
@@ -36,11 +38,6 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool,
     Example:
       tflaunch attach
     """
-    from tflaunch.client import runs
-    from tflaunch.client.follow import Follower, watch_to_end
-    from tflaunch.client.run_location import locate_run
-    from tflaunch.tui.screen import Screen
-
     directory = runs.find_run(run)
     location = locate_run(directory)
     tails = itertools.chain([tail], itertools.repeat(None))  # what comes after a wait is all new
@@ -70,8 +67,6 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool,
 
 def _take_over(run: str, sentence: str, resume: bool, options: LaunchOptions) -> int:
     """Offer to take over a lost run; without a terminal, require `--resume`."""
-    from tflaunch.cli.up import take_over
-
     if not resume:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise TflaunchError(sentence, EXIT_INTERNAL)

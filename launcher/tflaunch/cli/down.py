@@ -10,7 +10,18 @@ import click
 
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import say, seconds_in
+from tflaunch.client import runs
+from tflaunch.client.control_client import ControlClient
+from tflaunch.client.observer import Observer
+from tflaunch.client.run_location import locate_run
+from tflaunch.core.events import StopRequested
+from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.explain import summary
+from tflaunch.explain.status import state_of_run
+from tflaunch.store import run_lock, run_names
+from tflaunch.store.run_dir import open_run
+from tflaunch_worker.readable import duration_words
 
 _MOMENT = 3.0  # seconds after which it says what it waits for
 
@@ -30,11 +41,6 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
     Example:
       tflaunch down -t 30s
     """
-    from tflaunch.client import runs
-    from tflaunch.client.run_location import locate_run
-    from tflaunch.store import run_names
-    from tflaunch.store.run_dir import open_run
-
     if everything and run is not None:
         raise click.UsageError("give a RUN or --all, not both")
     seconds = None if grace is None else _seconds(grace)
@@ -62,8 +68,6 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
 
 def _end_begun(path: Path, grace: float | None) -> int:
     """Stop a run that has begun here; return 125 if something may still run, else 0."""
-    from tflaunch.client import runs
-
     was_live, code = _stop_live(path, grace)
     end = runs.end_of(path)
     if end is None or end.exit_code == EXIT_INTERNAL:
@@ -75,11 +79,6 @@ def _end_begun(path: Path, grace: float | None) -> int:
 
 def _stop_live(path: Path, grace: float | None) -> tuple[bool, int | None]:
     """Stop a run, wait for its end; return whether it lived, and the exit code."""
-    from tflaunch.client import runs
-    from tflaunch.client.control_client import ControlClient
-    from tflaunch.store import run_lock
-    from tflaunch_worker.readable import duration_words
-
     try:
         client = ControlClient(path)
     except runs.NoSupervisorError:
@@ -111,13 +110,6 @@ def _stop_live(path: Path, grace: float | None) -> tuple[bool, int | None]:
 
 def _end_replayed(path: Path, grace: float | None, was_live: bool, code: int | None) -> int:
     """End a run by its whole journal: it is lost, or may have left something."""
-    from tflaunch.client import runs
-    from tflaunch.client.observer import Observer
-    from tflaunch.client.run_location import locate_run
-    from tflaunch.core.job_state import Phase
-    from tflaunch.explain import summary
-    from tflaunch.explain.status import state_of_run
-
     observer, location = Observer(path), locate_run(path)
     observer.catch_up()
     job = observer.job
@@ -136,7 +128,6 @@ def _end_replayed(path: Path, grace: float | None, was_live: bool, code: int | N
         location.stop_unsupervised(grace)
         say(f"run {path.name} ended with {location.supervisor}")
     else:
-        from tflaunch.core.events import StopRequested
         from tflaunch.runtime import launch
 
         stop = StopRequested(job.plan.timeouts.grace if grace is None else grace)

@@ -10,6 +10,10 @@ import click
 
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import json_option
+from tflaunch.client import runs
+from tflaunch.client.observer import Observer, open_journal
+from tflaunch.tui.log_printer import local_time
+from tflaunch_worker.readable import signal_name
 
 
 @click.command()
@@ -23,9 +27,6 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
     Example:
       tflaunch events -f --json | jq -c 'select(.kind == "task_exited")'
     """
-    from tflaunch.client import runs
-    from tflaunch.client.observer import Observer, open_journal
-
     directory = runs.find_run(run)
     changes = Observer(directory).changes() if follow else iter(())
     journal = open_journal(directory)
@@ -36,9 +37,6 @@ def events(run: str | None, follow: bool, as_json: bool) -> None:
 
 def _as_text(record: dict[str, Any]) -> str:
     """Format a record for people: time, kind, and the rest as name=value."""
-    from tflaunch.tui.log_printer import local_time
-    from tflaunch_worker.readable import signal_name
-
     rest = {name: value for name, value in record.items() if name not in ("seq", "time", "now", "kind", "plan")}
     if isinstance(number := rest.get("signal"), int):
         rest["signal"] = signal_name(number)

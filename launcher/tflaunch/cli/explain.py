@@ -8,6 +8,14 @@ import click
 
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import json_option, print_json
+from tflaunch.cli.main import verbs
+from tflaunch.client import runs
+from tflaunch.client.observer import Observer
+from tflaunch.client.run_list import run_to_explain
+from tflaunch.client.status import current_status
+from tflaunch.explain import summary
+from tflaunch.explain.explanation import explain_run
+from tflaunch.store.log_writer import tail
 
 
 @click.command()
@@ -25,15 +33,6 @@ def explain(run: str | None, as_json: bool) -> None:
     Example:
       tflaunch explain mnist --json
     """
-    from tflaunch.cli.main import verbs
-    from tflaunch.client import runs
-    from tflaunch.client.observer import Observer
-    from tflaunch.client.run_list import run_to_explain
-    from tflaunch.client.status import current_status
-    from tflaunch.explain import summary
-    from tflaunch.explain.explanation import explain_run
-    from tflaunch.store.log_writer import tail
-
     directory = run_to_explain() if run is None else runs.find_run(run)
     observer = Observer(directory)
     observer.catch_up()

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Collection
 
 import click
+from click.shell_completion import get_completion_class
 
 _FOREIGN = {
     "`tflaunch down` stops a run, `tflaunch prune` deletes ended ones": "rm remove del delete destroy",
@@ -72,8 +73,6 @@ def completion(context: click.Context, shell: str) -> None:
       eval "$(tflaunch completion bash)"
       tflaunch completion fish > ~/.config/fish/completions/tflaunch.fish
     """
-    from click.shell_completion import get_completion_class
-
     kind, parent = get_completion_class(shell), context.parent
     assert kind is not None
     assert parent is not None

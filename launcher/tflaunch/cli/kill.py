@@ -9,7 +9,10 @@ import click
 
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import say
+from tflaunch.client import requests, runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.explain.wording import listed
+from tflaunch.plan import selectors
 from tflaunch_worker.readable import signal_name
 from tflaunch_worker.signals import number_of
 
@@ -36,10 +39,6 @@ def kill(name: str, words: tuple[str, ...]) -> None:
       tflaunch kill -s USR1 worker:0
       tflaunch kill -9 worker:1
     """
-    from tflaunch.client import requests, runs
-    from tflaunch.explain.wording import listed
-    from tflaunch.plan import selectors
-
     number = _signal(name)
     directory, wanted = choose(words)
     if not wanted:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import WholeNumber, moment_in, say
+from tflaunch.client import runs
+from tflaunch.client.observer import Observer
+from tflaunch.client.run_list import run_to_explain
+from tflaunch.client.run_location import RunLocation, locate_run
+from tflaunch.client.runs import Outcome
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tflaunch.client.observer import Observer
-    from tflaunch.client.run_location import RunLocation
-    from tflaunch.store.log_reader import LogReader
-    from tflaunch.tui.log_printer import LogPrinter
+from tflaunch.plan import selectors
+from tflaunch.store.log_reader import LogReader
+from tflaunch.tui.log_printer import LogPrinter
 
 
 @click.command()
@@ -51,14 +51,6 @@ def logs(
     Example:
       tflaunch logs -f worker:0-3 --tail 20
     """
-    from tflaunch.client import runs
-    from tflaunch.client.observer import Observer
-    from tflaunch.client.run_list import run_to_explain
-    from tflaunch.client.run_location import locate_run
-    from tflaunch.plan import selectors
-    from tflaunch.store.log_reader import LogReader
-    from tflaunch.tui.log_printer import LogPrinter
-
     directory, wanted = choose(words, None if follow else run_to_explain)
     moment = None if since is None else moment_in(since, "--since")
     location = locate_run(directory)
@@ -98,9 +90,6 @@ def _wait_until_begun(location: RunLocation, is_again: bool = False) -> bool:
 
 def _print_earlier_executions(directory: Path, chosen: Sequence[str], since: float | None, printer: LogPrinter) -> None:
     """Print the output of the run's earlier executions (of a batch job), in order."""
-    from tflaunch.client.run_location import locate_run
-    from tflaunch.store.log_reader import LogReader
-
     for earlier, sentence in locate_run(directory).earlier_executions():
         reader = LogReader(earlier, earlier / "logs", chosen)
         printer.print(reader.read(since))
@@ -115,8 +104,6 @@ def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
     Raises:
         TflaunchError: the attempt does not exist.
     """
-    from tflaunch.client.runs import Outcome
-
     observer.catch_up()
     last = observer.job.attempt
     if attempt > last and not (may_come and observer.outcome is Outcome.LIVE):

@@ -9,8 +9,12 @@ import click
 from tflaunch.cli.arguments.launch import engine_of_runs
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import WholeNumber, json_option, moment_in, print_json, say
+from tflaunch.client.run_list import STATES, overview, table
+from tflaunch.clusterspec.values import nearest_name
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.feature import engines, load
+from tflaunch.store.run_dir import runs_directory
+from tflaunch.tui import terminal
 
 
 @click.command()
@@ -43,11 +47,6 @@ def ls(
       tflaunch ls --state failed --since 24h
       tflaunch ls --json
     """
-    from tflaunch.client.run_list import STATES, overview, table
-    from tflaunch.clusterspec.values import nearest_name
-    from tflaunch.store.run_dir import runs_directory
-    from tflaunch.tui import terminal
-
     for state in states:
         if state not in STATES:
             near = nearest_name(state, STATES)

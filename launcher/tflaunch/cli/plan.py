@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -22,9 +22,10 @@ from tflaunch.cli.arguments.spec import (
     spec_argument,
     warn,
 )
-
-if TYPE_CHECKING:
-    from tflaunch.plan.model import Plan
+from tflaunch.core import policy
+from tflaunch.feature import find_task_starter
+from tflaunch.plan import placeholders, serialize
+from tflaunch.plan.model import Plan
 
 
 @click.command(cls=CommandAfterDashes)
@@ -49,8 +50,6 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
     loaded, warnings = prepare.read_spec(file, settings, name, command)
     made = prepare.make_plan(file.directory, loaded)
     warn(spec, warnings)
-    from tflaunch.plan import placeholders
-
     made = placeholders.shown(made, environ=os.environ)
     origins = loaded.origins
     if as_json:
@@ -60,9 +59,6 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
 
 
 def _plan_as_json(plan: Plan, origins: Mapping[str, str]) -> dict[str, Any]:
-    from tflaunch.feature import find_task_starter
-    from tflaunch.plan import serialize
-
     data = serialize.as_json(plan)
     shown = [*data["tasks"], *data["sidecars"], *(task for variant in data["variants"] for task in variant["tasks"])]
     processes = [*plan.processes(), *(task for variant in plan.variants for task in variant.tasks)]
@@ -72,8 +68,6 @@ def _plan_as_json(plan: Plan, origins: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _plan_as_text(plan: Plan, origins: Mapping[str, str]) -> str:
-    from tflaunch.feature import find_task_starter
-
     lines = [f"{plan.name}: {plan.strategy}, done when {_done_rule(plan)}"]
     lines += [f"  default  {place} from {file}" for place, file in origins.items()]
     lines += [f"  spare    {host}" for host in plan.spares]
@@ -93,7 +87,5 @@ def _plan_as_text(plan: Plan, origins: Mapping[str, str]) -> str:
 
 
 def _done_rule(plan: Plan) -> str:
-    from tflaunch.core import policy
-
     names = policy.success_tasks(plan)
     return f"{names[0]} ends with 0" if len(names) == 1 else f"all {len(names)} tasks end with 0"

@@ -6,15 +6,18 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import json_option, say
-
-if TYPE_CHECKING:
-    from tflaunch.explain.run_status import Status
+from tflaunch.client import runs
+from tflaunch.client.status import current_status
+from tflaunch.explain import cluster_formation
+from tflaunch.explain.run_status import Status
+from tflaunch.explain.wording import counted
+from tflaunch.tui import live, terminal
+from tflaunch.tui.layout import table
 
 _BETWEEN_LOOKS = 1.0  # seconds
 
@@ -35,13 +38,6 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     Example:
       tflaunch ps --watch
     """
-    from tflaunch.client import runs
-    from tflaunch.client.status import current_status
-    from tflaunch.explain import cluster_formation
-    from tflaunch.explain.wording import counted
-    from tflaunch.tui import live, terminal
-    from tflaunch.tui.layout import table
-
     directory = runs.find_run(run)
     if watch and not as_json:
         live.watch(_statuses(directory))
@@ -64,8 +60,6 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
 
 def _statuses(directory: Path) -> Iterator[Status]:
     """Yield the run's status once per second, until it has ended."""
-    from tflaunch.client.status import current_status
-
     while True:
         current = current_status(directory)
         yield current

@@ -6,6 +6,9 @@ import click
 
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import say
+from tflaunch.client import requests, runs
+from tflaunch.explain.wording import listed
+from tflaunch.plan import selectors
 
 
 @click.command()
@@ -21,10 +24,6 @@ def restart(words: tuple[str, ...]) -> None:
     Example:
       tflaunch restart evaluator
     """
-    from tflaunch.client import requests, runs
-    from tflaunch.explain.wording import listed
-    from tflaunch.plan import selectors
-
     directory, wanted = choose(words)
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
     bound = requests.request_restart(directory, tasks)

@@ -31,7 +31,11 @@ from tflaunch.cli.arguments.spec import (
     set_option,
     warn,
 )
+from tflaunch.cli.follow import follow_run
+from tflaunch.client import runs
+from tflaunch.client.run_location import locate_run
 from tflaunch.feature import engines, features, load
+from tflaunch.runtime.run_config import RunConfig, on_screen
 from tflaunch_worker import boot
 
 if TYPE_CHECKING:
@@ -124,9 +128,6 @@ def misplaced_home() -> str:
 
 def _submit(file: SpecFile, order: SpecOrder, launching: Launching) -> int:
     """Submit a run to an engine, and follow it unless detached; return its exit code."""
-    from tflaunch.cli.follow import follow_run
-    from tflaunch.client.run_location import locate_run
-
     options = launching.options
     submitted = load(engines()[launching.engine or ""].submit)(file, order)
     warn(file.source, submitted.warnings)
@@ -142,7 +143,6 @@ def _submit(file: SpecFile, order: SpecOrder, launching: Launching) -> int:
 def start(launching: Launching) -> int:
     """Run a plan; return tflaunch's exit code."""
     from tflaunch.runtime import launch
-    from tflaunch.runtime.run_config import RunConfig
 
     check_extras(launching)
     for starting in (starting for feature in features().values() for starting in feature.starting):
@@ -161,14 +161,11 @@ def start(launching: Launching) -> int:
 
 
 def _screen(options: LaunchOptions) -> Callable[[Sequence[str]], OutputSink]:
-    from tflaunch.runtime.run_config import on_screen
-
     return functools.partial(on_screen, is_verbose=options.verbose, is_quiet=options.quiet, is_folding=options.fold)
 
 
 def take_over(name: str, options: LaunchOptions) -> int:
     """Continue a run whose supervisor was killed."""
-    from tflaunch.client import runs
     from tflaunch.runtime import launch
 
     path = runs.find_run(name)

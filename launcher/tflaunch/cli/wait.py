@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+from types import FrameType
 
 import click
 
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import say, seconds_in
+from tflaunch.client import runs
+from tflaunch.client.follow import until_end, watch_to_end
+from tflaunch.client.observer import Observer
+from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_TIMEOUT, TflaunchError
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from tflaunch.client.observer import Observer
 
 
 @click.command()
@@ -27,9 +26,6 @@ def wait(run: str | None, timeout: str | None) -> int:
     Example:
       tflaunch up -d cluster.json && tflaunch wait
     """
-    from tflaunch.client import runs
-    from tflaunch.client.follow import until_end, watch_to_end
-    from tflaunch.client.run_location import locate_run
 
     def watch(observer: Observer) -> int:
         observer.catch_up()

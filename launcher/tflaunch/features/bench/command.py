@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -20,9 +19,9 @@ from tflaunch.cli.arguments.spec import (
     spec_argument,
     warn,
 )
-
-if TYPE_CHECKING:
-    from tflaunch.features.bench.scaling import ScaledRun
+from tflaunch.errors import TflaunchError
+from tflaunch.features.bench import scaling, scaling_runs
+from tflaunch.features.bench.scaling import ScaledRun
 
 _MOST_WORKERS = 10_000
 _INTERRUPTED = 130
@@ -100,9 +99,6 @@ def bench(
     Example:
       tflaunch bench cluster.json --workers 1,2,4 --steps 50 --worker-batch 64
     """
-    from tflaunch.errors import TflaunchError
-    from tflaunch.features.bench import scaling, scaling_runs
-
     if batch is not None and worker_batch is not None:
         raise click.UsageError("--batch and --worker-batch exclude each other; give the one that stays the same")
     file, wanted = read_file(spec), scaling_runs.Wanted(steps, warm_up, limit, batch, worker_batch)

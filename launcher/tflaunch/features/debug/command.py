@@ -8,7 +8,12 @@ import click
 
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import say
+from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL
+from tflaunch.features.debug import LINK_LOST
+from tflaunch.features.debug.debugging import DebuggerClient
+from tflaunch.plan import selectors
+from tflaunch.tui import escapes
 
 _INTERRUPTED = 130
 
@@ -26,11 +31,6 @@ def debug(words: tuple[str, ...]) -> int:
     Example:
       tflaunch debug worker:1
     """
-    from tflaunch.client import runs
-    from tflaunch.features.debug import LINK_LOST
-    from tflaunch.features.debug.debugging import DebuggerClient
-    from tflaunch.plan import selectors
-
     directory, wanted = choose(words)
     run = directory.name
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
@@ -48,8 +48,6 @@ def debug(words: tuple[str, ...]) -> int:
 
 def _show(text: str) -> None:
     """Print output of the debugger, without what could control the terminal."""
-    from tflaunch.tui import escapes
-
     sys.stdout.buffer.write(escapes.without_commands(text.encode("utf-8", "replace")))
     sys.stdout.buffer.flush()
 

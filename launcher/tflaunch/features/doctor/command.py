@@ -21,12 +21,18 @@ from tflaunch.cli.arguments.spec import (
     spec_argument,
     warn,
 )
+from tflaunch.client import secret_values
 from tflaunch.errors import EXIT_PREFLIGHT
+from tflaunch.explain.wording import counted, listed
 from tflaunch.feature import engines, find_host_maker
+from tflaunch.features.doctor import collect
+from tflaunch.features.doctor.findings import CHECKS, NOBODY, Diagnosis, Finding, findings, reachable_by, unchecked
+from tflaunch.plan import placeholders
+from tflaunch.records import as_json as as_records
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.spec_file import SpecFile
-    from tflaunch.features.doctor.findings import Diagnosis, Finding, Host
+    from tflaunch.features.doctor.findings import Host
     from tflaunch.plan.model import Plan
 
 
@@ -54,7 +60,6 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
       tflaunch doctor cluster.json
     """
     from tflaunch.discovery import prepare
-    from tflaunch.features.doctor.findings import CHECKS, Diagnosis
 
     file = read_file(spec)
     asked = [] if engine is None else _asked(engine, file, settings, command)
@@ -64,10 +69,6 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
     loaded, warnings = prepare.read_spec(file, settings, command=command)
     plan = prepare.make_plan(file.directory, loaded)
     warn(spec, warnings if engine is None else [])  # or they are among what was asked
-    from tflaunch.client import secret_values
-    from tflaunch.features.doctor import collect
-    from tflaunch.features.doctor.findings import findings, reachable_by, unchecked
-    from tflaunch.plan import placeholders
     from tflaunch.runtime import launch
 
     plan = placeholders.shown(plan)
@@ -83,7 +84,6 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
 
 def _asked(engine: str, file: SpecFile, settings: Sequence[str], command: Sequence[str]) -> list[Finding]:
     """Return an engine's own problems, before a run waits for its hosts."""
-    from tflaunch.features.doctor.findings import Finding
     from tflaunch.runtime.submitting import problems_on
 
     problems = problems_on(engine, file, settings, command)
@@ -95,8 +95,6 @@ def _is_ok(found: Sequence[Finding]) -> bool:
 
 
 def _show(shown: Diagnosis, engine: str | None, as_json: bool) -> int:
-    from tflaunch.records import as_json as as_records
-
     if as_json:
         click.echo(json.dumps(as_records(shown), indent=2))
     else:
@@ -105,8 +103,6 @@ def _show(shown: Diagnosis, engine: str | None, as_json: bool) -> int:
 
 
 def _verdict(shown: Diagnosis) -> str:
-    from tflaunch.explain.wording import counted
-
     counts = [(kind, sum(each.severity == kind for each in shown.findings)) for kind in ("error", "warning")]
     found = ", ".join(counted(count, kind) for kind, count in counts if count) or "no problem"
     return f"{found}: ready to run" if shown.ok else f"{found}: not ready to run"
@@ -128,9 +124,6 @@ def _pods_made(plan: Plan, check: str) -> Iterator[Plan]:
 
 def _ports(hosts: Sequence[Host]) -> str:
     """Return a line per group of tasks that the same machines could reach."""
-    from tflaunch.explain.wording import listed
-    from tflaunch.features.doctor.findings import NOBODY
-
     groups: dict[str, list[str]] = {}
     for host in hosts:
         for task, who in host.reachable_by.items() if host.reason is None else ():
@@ -140,9 +133,6 @@ def _ports(hosts: Sequence[Host]) -> str:
 
 def _table(shown: Diagnosis, engine: str | None) -> str:
     """Return one line per check, each followed by its findings and remedies."""
-    from tflaunch.explain.wording import counted
-    from tflaunch.features.doctor.findings import CHECKS
-
     reached = sum(host.reason is None for host in shown.hosts)
     lines = [f"{reached} of {counted(len(shown.hosts), 'host')} reached"] if shown.hosts else []
     own = [] if engine is None else [engine]

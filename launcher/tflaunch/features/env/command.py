@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.spec import read_file, set_option, source_name, spec_argument, warn
 from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
-
-if TYPE_CHECKING:
-    from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.features.env import shell_exports
+from tflaunch.plan import attempts, placeholders, tensorboard
+from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch_worker.inspect import interpreter
 
 
 @click.command()
@@ -39,23 +39,17 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
         raise TflaunchError(
             f"{source_name(spec)}: there is no task {task!r}; the tasks are {', '.join(names)}", EXIT_USAGE
         )
-    from tflaunch.plan import attempts, placeholders, tensorboard
-
     made = attempts.resolve(made, {tensorboard.NAME: tensorboard.USUAL_PORT})
     unknown = [process.task for process in made.tasks if process.address and process.address.port is None]
     if unknown:
         hint = 'give it in the spec, for example "localhost:12345"'
         warn(spec, [Problem("warning", unknown[0], "its port is chosen only at the start", hint)])
-    from tflaunch.features.env import shell_exports
-
     made = placeholders.shown(made, shell_exports.run_by_hand(made))
     click.echo(shell_exports.shell_exports(made, _settled(made, made.find(task))))
 
 
 def _settled(plan: Plan, task: TaskPlan) -> TaskPlan:
     """Decide for a local task, as its agent would, whether it has tf_keras."""
-    from tflaunch_worker.inspect import interpreter
-
     if not plan.is_local(task.host) or task.env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
         return task
     is_legacy, _ = interpreter.legacy_keras(list(task.argv), {**os.environ, **task.env})

@@ -8,17 +8,19 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.select import choose, complete_runs_and_tasks
 from tflaunch.cli.arguments.spec import CommandAfterDashes, say
-
-if TYPE_CHECKING:
-    from tflaunch.features.exec.remote_commands import Ended
-    from tflaunch.plan.model import Plan
-    from tflaunch.tui.task_lines import TaskLines
+from tflaunch.client import runs
+from tflaunch.explain.wording import listed
+from tflaunch.features.exec.own_terminal import OwnTerminal
+from tflaunch.features.exec.remote_commands import Ended, RemoteCommands
+from tflaunch.plan import selectors
+from tflaunch.plan.model import Plan
+from tflaunch.tui import escapes
+from tflaunch.tui.task_lines import TaskLines, prefix
 
 _LIKE_A_TASK = re.compile(r"\b(chief|worker|ps|evaluator)[-/](\d+)$")  # as containers and pods are called
 _TASK = r"\1:\2"
@@ -40,10 +42,6 @@ def exec_(words: tuple[str, ...], command: tuple[str, ...], on_all: bool) -> int
       tflaunch exec worker:1
       tflaunch exec --all -- nvidia-smi
     """
-    from tflaunch.client import runs
-    from tflaunch.features.exec.own_terminal import OwnTerminal
-    from tflaunch.features.exec.remote_commands import RemoteCommands
-
     if on_all and not command:
         example = shlex.join(words) or "nvidia-smi"
         raise click.UsageError(f"--all needs a COMMAND after `--`: tflaunch exec --all -- {example}")
@@ -72,9 +70,6 @@ def exec_(words: tuple[str, ...], command: tuple[str, ...], on_all: bool) -> int
 
 def _require_task(plan: Plan, wanted: Sequence[str]) -> str:
     """Return the only task that is selected, or the first one of a host."""
-    from tflaunch.explain.wording import listed
-    from tflaunch.plan import selectors
-
     _require_no_more(wanted, 1)
     tasks = selectors.select_tasks(plan, wanted)
     if len(tasks) > 1 and not (wanted and wanted[0].startswith("host=")):
@@ -113,9 +108,6 @@ class _Lines:
     """Shows the lines of all hosts, each with the host's name."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
-        from tflaunch.tui import escapes
-        from tflaunch.tui.task_lines import TaskLines, prefix
-
         self._lines: dict[tuple[str, str], TaskLines] = {}
         width = max(map(len, hosts), default=0)
         for what, stream in (("output", sys.stdout), ("errors", sys.stderr)):

@@ -6,7 +6,11 @@ import click
 
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import say
+from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.features.files.collect import Collection
+from tflaunch.features.files.file_patterns import is_pattern
+from tflaunch.store.journal import read_job
 
 
 @click.command()
@@ -24,11 +28,6 @@ def fetch(run: str | None, paths: tuple[str, ...]) -> int:
     Example:
       tflaunch fetch mnist 'outputs/**/*.keras'
     """
-    from tflaunch.client import runs
-    from tflaunch.features.files.collect import Collection
-    from tflaunch.features.files.file_patterns import is_pattern
-    from tflaunch.store.journal import read_job
-
     if run and set(run) & set("/*?"):  # no run has such a name
         paths, run = (run, *paths), None
     directory = runs.find_run(run)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 import click
 
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import json_option, print_json, say
+from tflaunch.client import runs
+from tflaunch.explain.wording import listed
+from tflaunch.features.hang import hang
+from tflaunch.features.hang.asking import request_stacks
+from tflaunch.features.hang.evidence import Evidence
+from tflaunch.features.hang.position import Group
+from tflaunch.plan import selectors
 from tflaunch_worker.readable import age_words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from tflaunch.features.hang.evidence import Evidence
-    from tflaunch.features.hang.position import Group
 
 
 @click.command()
@@ -31,12 +32,6 @@ def stacks(verbose: bool, as_json: bool, words: tuple[str, ...]) -> None:
     Example:
       tflaunch stacks
     """
-    from tflaunch.client import runs
-    from tflaunch.explain.wording import listed
-    from tflaunch.features.hang import hang
-    from tflaunch.features.hang.asking import request_stacks
-    from tflaunch.plan import selectors
-
     directory, wanted = choose(words)
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
     status, found, silent = request_stacks(directory)

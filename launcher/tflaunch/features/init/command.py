@@ -14,10 +14,10 @@ import click
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, host_slots, name_from
 from tflaunch.cli.arguments.here import likely_program, programs_here, specs_here
 from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, WholeNumber, command_argument, say, warn
-from tflaunch.clusterspec.spec_file import SUFFIXES
-from tflaunch.clusterspec.values import LOCALHOST
+from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
+from tflaunch.clusterspec.values import LOCALHOST, InvalidValueError, parse_address
 from tflaunch.errors import EXIT_USAGE, TRAINS_ALONE, TflaunchError
-from tflaunch.features.init import fitting
+from tflaunch.features.init import fitting, starter
 from tflaunch.features.programs import program_reader
 from tflaunch_worker.features import program_source
 
@@ -56,7 +56,6 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
       tflaunch init job.yaml --worker 2 --ps 1 -H h1,h2 -- python train.py
     """
     from tflaunch.clusterspec import load
-    from tflaunch.features.init import starter
 
     path = Path(_DEFAULT) if file in (None, _STDOUT) else file
     assert path is not None
@@ -97,7 +96,6 @@ def _problems(path: Path, text: str) -> list[Problem]:
     Raises:
         SpecError: `check` would find an error.
     """
-    from tflaunch.clusterspec.spec_file import SpecFile
     from tflaunch.discovery import prepare
 
     _, problems = prepare.read_spec(SpecFile(str(path), path.parent, path.suffix, text), is_offline=True)
@@ -239,7 +237,6 @@ def _command(hosts: str | None) -> Callable[[str], tuple[tuple[str, ...], Progra
 
 def _hosts(workers: int) -> Callable[[str], str | None]:
     """Return a parser of -H, whose value is None for this machine."""
-    from tflaunch.clusterspec.values import InvalidValueError, parse_address
 
     def parse(answer: str) -> str | None:
         if answer == _HERE:

@@ -11,6 +11,8 @@ import click
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options
 from tflaunch.cli.arguments.spec import json_option, print_json, read_file, say, seconds_in, set_option, warn
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.explain.wording import counted
+from tflaunch.store.run_dir import home
 
 if TYPE_CHECKING:
     from tflaunch.features.preload.warm_servers import WarmServer
@@ -77,8 +79,6 @@ def warm(
     plan = _plan(spec, python or _PYTHON, roles, (*settings, *given))
     if not (stop or is_list):
         warm_servers.start_servers(plan)
-    from tflaunch.store.run_dir import home
-
     found, problems = warm_servers.on_hosts(plan, is_stop=stop)
     if not (stop or is_list or found or problems):
         why = f"what it has imported has changed meanwhile, or it cannot write to {home()}"
@@ -115,7 +115,6 @@ def _plan(spec: Path | None, python: str, roles: ClusterOptions, settings: tuple
 
 def _show(found: list[WarmServer], problems: list[str], is_stop: bool, as_json: bool) -> int:
     """Print servers and problems; return the exit code."""
-    from tflaunch.explain.wording import counted
     from tflaunch.features.preload import warm_servers
 
     if as_json:

@@ -56,7 +56,7 @@ class Preloading(TaskStarter):
 
     def describe_function(self, name: str, functions: Sequence[FunctionType], data: bytes) -> Mapping[str, object]:
         """Return the modules a function may import, and the reason against early imports."""
-        from tflaunch.features.preload import function_code  # it needs cloudpickle
+        from tflaunch.features.preload import function_code  # it needs cloudpickle, which may be missing
 
         return function_code.describe(name, functions, data)
 

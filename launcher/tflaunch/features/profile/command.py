@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import json_option, print_json, say, seconds_in
+from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL
-
-if TYPE_CHECKING:
-    from tflaunch.features.profile.profiling import TaskProfile
+from tflaunch.features.profile import profiling
+from tflaunch.features.profile.profiling import TaskProfile
+from tflaunch.plan import selectors
+from tflaunch_worker.features.profile.profiles import LEAST_SECONDS, MOST_SECONDS
 
 _INTERRUPTED = 130
 
@@ -30,10 +31,6 @@ def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
     Example:
       tflaunch profile --for 5s worker:0 worker:1
     """
-    from tflaunch.client import runs
-    from tflaunch.features.profile import profiling
-    from tflaunch.plan import selectors
-
     seconds = _seconds(duration)
     directory, wanted = choose(words)
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
@@ -59,8 +56,6 @@ def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
 
 
 def _seconds(text: str) -> float:
-    from tflaunch_worker.features.profile.profiles import LEAST_SECONDS, MOST_SECONDS
-
     seconds = seconds_in(text)
     if seconds is None or not LEAST_SECONDS <= seconds <= MOST_SECONDS:
         raise click.BadParameter(

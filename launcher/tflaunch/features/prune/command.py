@@ -10,6 +10,9 @@ import click
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import WholeNumber, json_option, say, seconds_in
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.features.prune import prune as old_runs
+from tflaunch.features.prune import pruning
+from tflaunch.plan.model import RetentionPlan
 
 _KEEP = 10
 _OLDER_THAN = "7d"
@@ -63,10 +66,6 @@ def prune(
         raise click.UsageError(
             "stdin is not a terminal, so there is no one to ask: add --yes, or --dry-run to only list"
         )
-    from tflaunch.features.prune import prune as old_runs
-    from tflaunch.features.prune import pruning
-    from tflaunch.plan.model import RetentionPlan
-
     staying = ""
     if names:
         found = old_runs.find_named(names, time.time())

@@ -7,7 +7,12 @@ import time
 
 import click
 
+from tflaunch import records
 from tflaunch.cli.arguments.spec import WholeNumber, json_option, say
+from tflaunch.client.run_location import locate_run
+from tflaunch.features.queue import queue_list, tickets
+from tflaunch.features.queue.location import QueuedRun
+from tflaunch.store import run_names
 
 _MOST_SLOTS = 1000
 
@@ -34,9 +39,6 @@ def queue(slots: int | None, as_json: bool) -> None:
       tflaunch queue
       tflaunch queue --slots 4
     """
-    from tflaunch import records
-    from tflaunch.features.queue import queue_list, tickets
-
     if slots is not None:
         tickets.write_slots(slots)
     entries = queue_list.overview()
@@ -54,10 +56,6 @@ def queue(slots: int | None, as_json: bool) -> None:
 
 def _waiting_elsewhere() -> list[str]:
     """Describe the runs that wait in the queues of engines, such as Slurm."""
-    from tflaunch.client.run_location import locate_run
-    from tflaunch.features.queue.location import QueuedRun
-    from tflaunch.store import run_names
-
     locations = [locate_run(path) for path in run_names.newest_first()]
     waits = (location.describe_wait() for location in locations if not isinstance(location, QueuedRun))
     return [sentence for sentence in waits if sentence]

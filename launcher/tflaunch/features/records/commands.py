@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.launch import Launching, LaunchOptions
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import say
+from tflaunch.cli.up import start
+from tflaunch.client import runs
+from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-
-if TYPE_CHECKING:
-    from tflaunch.plan.model import Plan
+from tflaunch.features.records import run_diff, run_record
+from tflaunch.plan.model import PRIVATE, Plan
+from tflaunch.store import run_names
 
 _MOST_DIFFERENCES = 8
 
@@ -33,11 +35,6 @@ def rerun(run: str | None, log_dir: Path | None, detach: bool) -> int:
     Example:
       tflaunch rerun mnist-20260102-030405-6789
     """
-    from tflaunch.cli.up import start
-    from tflaunch.client import runs
-    from tflaunch.client.run_location import locate_run
-    from tflaunch.features.records import run_diff, run_record
-
     path = runs.find_run(run)
     if run is None:
         say(f"as {path.name}")
@@ -57,8 +54,6 @@ def rerun(run: str | None, log_dir: Path | None, detach: bool) -> int:
 
 
 def _refuse_what_cannot_be_repeated(path: Path, plan: Plan) -> None:
-    from tflaunch.plan.model import PRIVATE
-
     if plan.function is not None:
         raise TflaunchError(f"{path.name} is a call of a function: call it again in your program", EXIT_USAGE)
     if plan.network == PRIVATE and len(plan.hosts) > 1:
@@ -80,9 +75,6 @@ def diff(first: str | None, second: str | None, as_json: bool) -> int:
     Example:
       tflaunch diff mnist-20260102-030405-6789 mnist
     """
-    from tflaunch.client import runs
-    from tflaunch.features.records import run_diff
-
     newer = runs.find_run(first)
     paths = (newer, runs.find_run(second)) if second is not None else (_run_before(newer), newer)
     found = run_diff.compare(*paths)
@@ -105,9 +97,6 @@ def _run_before(path: Path) -> Path:
         TflaunchError: there is none, or another user could have written to its directory.
         SupervisedElsewhereError: that run has its supervisor and its files in a cluster.
     """
-    from tflaunch.client import runs
-    from tflaunch.store import run_names
-
     job = run_names.job_name(path.name)
     of_job = run_names.newest_of_job(job)
     before = of_job[of_job.index(path) + 1 :]

@@ -8,8 +8,10 @@ from typing import Any
 import click
 
 from tflaunch.cli.arguments.spec import read_file, set_option, spec_argument, warn
+from tflaunch.discovery import local_machine
 from tflaunch.errors import SpecError
 from tflaunch.feature import features
+from tflaunch.features.render import targets
 
 # The same as in `features.render.targets`, which is imported only on use.
 _ENGINES = ("slurm", *(["jobset"] if "kubernetes" in features() else []), "compose")
@@ -55,9 +57,6 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
 
     loaded, warnings = prepare.read_spec(file, settings, giver=engine)
     warn(spec, warnings)
-    from tflaunch.discovery import local_machine
-    from tflaunch.features.render import targets
-
     hosts = [address.host for addresses in loaded.cluster.values() for address in addresses]
     machine = local_machine.describe_machine([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])
     if problems := targets.find_problems(engine, loaded):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import say
+from tflaunch.client import runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-
-if TYPE_CHECKING:
-    from tflaunch.features.report.support_bundle import Entry
+from tflaunch.explain.figures import memory
+from tflaunch.explain.wording import counted
+from tflaunch.features.report import support_bundle as reporting
+from tflaunch.features.report.support_bundle import Entry
 
 
 @click.command()
@@ -43,9 +44,6 @@ def report(run: str | None, output: str | None, with_logs: bool, dry_run: bool, 
       tflaunch report --logs --show | less
       tflaunch report -o question.tar.gz
     """
-    from tflaunch.client import runs
-    from tflaunch.features.report import support_bundle as reporting
-
     if output is not None and (dry_run or show):
         raise click.UsageError("-o writes a report; --dry-run and --show write none; leave out one of them")
     directory = runs.find_run(run)
@@ -72,9 +70,6 @@ def report(run: str | None, output: str | None, with_logs: bool, dry_run: bool, 
 
 def _list(entries: Sequence[Entry], is_result: bool = False) -> None:
     """List a report's entries, on stdout if the list is the requested result."""
-    from tflaunch.explain.figures import memory
-    from tflaunch.explain.wording import counted
-
     width = max(len(entry.name) for entry in entries)
     for entry in entries:
         hidden = f"{counted(entry.hidden, 'secret')} replaced" if entry.hidden else ""

@@ -8,17 +8,23 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import WholeNumber, say
+from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.features.port_holder import listen_on_first
+from tflaunch.install_command import command_for_package
+from tflaunch.interruptible import wait_readable
+from tflaunch.interrupts import interrupt_at_end
+from tflaunch.plan import tensorboard as planned
+from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.plan.tensorboard import APART, PROGRAM, USUAL_PORT
+from tflaunch_worker import host_vars, linux
+from tflaunch_worker.agent.network import listening_sockets
 from tflaunch_worker.readable import exit_words
-
-if TYPE_CHECKING:
-    from tflaunch.plan.model import Plan, TaskPlan
 
 _LOOPBACK = "127.0.0.1"
 _PROBE = "import importlib.util; sys.exit(importlib.util.find_spec('tensorboard') is None)"
@@ -46,18 +52,15 @@ def tensorboard(run: str | None, port: int | None) -> int:
     Example:
       tflaunch tensorboard mnist-20260102-030405-6789 --port 7000
     """
-    from tflaunch.client import runs
-    from tflaunch.plan import tensorboard
-
     directory = runs.find_run(run)
     plan = runs.plan_of(directory)
-    process = tensorboard.tensorboard_of(plan)
+    process = planned.tensorboard_of(plan)
     if process is None:
         remedy = 'write "tensorboard": "logs/" into the spec of the next run, or use `tensorboard --logdir DIR`'
         raise TflaunchError(f"the spec of {directory.name} names no event files: {remedy}", EXIT_USAGE)
     program, workdir, logdir = _board_here(plan, process)
     python = _python_with_tensorboard([program, sys.executable], workdir)
-    return _serve([python, "-c", tensorboard.PROGRAM, "--logdir", logdir, "--host", _LOOPBACK], workdir, port)
+    return _serve([python, "-c", PROGRAM, "--logdir", logdir, "--host", _LOOPBACK], workdir, port)
 
 
 def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
@@ -66,8 +69,6 @@ def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
     Raises:
         TflaunchError: the event files are not on this machine.
     """
-    from tflaunch_worker import host_vars
-
     (host,) = (host for host in plan.hosts if host.host == process.host)
     python, logdir = process.argv[0], process.argv[process.argv.index("--logdir") + 1]
     try:
@@ -91,16 +92,12 @@ def _python_with_tensorboard(candidates: list[str], workdir: str) -> str:
     Raises:
         TflaunchError: none of them can.
     """
-    from tflaunch.plan.tensorboard import APART
-
     pythons = [python for candidate in dict.fromkeys(candidates) if (python := shutil.which(candidate))]
     for python in pythons:
         # no limit: the user waits for it, and can press Ctrl-C
         probe = subprocess.run([python, "-c", APART + _PROBE], cwd=workdir, stdin=subprocess.DEVNULL, check=False)
         if probe.returncode == 0:
             return python
-    from tflaunch.install_command import command_for_package
-
     listed, command = " or ".join(dict.fromkeys(candidates)), command_for_package("tensorboard", pythons[0])
     raise TflaunchError(f"there is no TensorBoard for {listed}: {command}", EXIT_USAGE)
 
@@ -117,12 +114,6 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
     Raises:
         TflaunchError: TensorBoard exited by itself, or the requested port is not free.
     """
-    from tflaunch.features.port_holder import listen_on_first
-    from tflaunch.interrupts import interrupt_at_end
-    from tflaunch.plan.tensorboard import USUAL_PORT
-    from tflaunch_worker import linux
-    from tflaunch_worker.agent.network import listening_sockets
-
     # Three attempts, because another program may take any port before TensorBoard listens on it.
     attempts: list[tuple[int, ...]] = [(USUAL_PORT, 0), (0,), (0,)] if wanted is None else [(wanted,)]
     process: subprocess.Popen[bytes] | None = None
@@ -160,9 +151,6 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
 
 def _wait_for(process: subprocess.Popen[bytes]) -> int:
     """Wait until a process has exited, and return its exit code."""
-    from tflaunch.interruptible import wait_readable
-    from tflaunch_worker import linux
-
     pidfd = linux.open_pidfd(process.pid)
     if pidfd is not None:
         try:

@@ -9,7 +9,10 @@ import click
 
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import say
+from tflaunch.client import runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.install_command import command_for_extra
+from tflaunch_worker import linux
 
 
 @click.command()
@@ -32,11 +35,8 @@ def web(run: str | None, port: int | None, owner: int | None) -> None:
     Example:
       tflaunch web
     """
-    from tflaunch.client import runs
-    from tflaunch_worker import linux
-
     require_server()
-    from tflaunch.features.web import server
+    from tflaunch.features.web import server  # it needs these packages
 
     if owner is not None:
         linux.die_with_parent(signal.SIGTERM)
@@ -62,7 +62,5 @@ def require_server() -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        from tflaunch.install_command import command_for_extra
-
         message = f"the page needs {error.name}, which is not installed: {command_for_extra('web')}"
         raise TflaunchError(message, EXIT_USAGE) from None
