@@ -110,7 +110,6 @@ NEEDS = {
     "jax": Need("training with JAX", is_there=_has_module("jax"), remedy="pip install jax", is_optional=True),
     "index": Need("installations", is_there=_has_index, remedy="name a package index to pip that answers"),
     "python": Need("the wheel", remedy="apt-get install python3-venv, for a Python that all users may run"),
-    "pythons": Need("other versions of Python", remedy="pyenv install 3.10 3.11 3.12 3.13", is_optional=True),
     "jobset": Need("pods of JobSet", remedy="put its definition into ../shared/schemas", is_optional=True),
     "ipv6": Need("IPv6", is_there=socket.has_dualstack_ipv6, remedy="sysctl net.ipv6.conf.all.disable_ipv6=0"),
     "route": Need("this machine's own addresses", is_there=_has_route, remedy="connect it", is_optional=True),
