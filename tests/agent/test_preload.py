@@ -468,8 +468,9 @@ class Run:
 
 
 @pytest.fixture
-def warm(tmp_path: Path) -> Iterator[Warm]:
-    """A home of its own; its servers are ended."""
+def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Warm]:
+    """A home of its own; its servers are ended, and have as long to answer as a busy machine needs."""
+    monkeypatch.setattr(warm_client, "_PATIENCE", PATIENCE)
     made = Warm(tmp_path)
     try:
         yield made
