@@ -113,9 +113,10 @@ def test_a_spec_that_asks_for_a_missing_feature_is_refused(monkeypatch: pytest.M
 
 
 def test_a_host_that_only_a_missing_feature_reaches_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In one sentence; this machine and containers need no feature."""
-    spec = {"cluster": {"worker": ["near", "far", "boxed"]}, "command": ["true"], "hosts": {"boxed": {"docker": "box"}}}
-    plan = planned(spec, MACHINE._replace(local_names=frozenset({"near"})))
+    """In one sentence; this machine needs no feature."""
+    plan = planned(
+        {"cluster": {"worker": ["near", "far"]}, "command": ["true"]}, MACHINE._replace(local_names=frozenset({"near"}))
+    )
     directory = RunDirectory.existing(tmp_path, tmp_path)
     monkeypatch.setattr(connect, "features", lambda: {"some": Feature(connectors={"ssh": f"{__name__}:Reaching"})})
     assert connect.connectors_for(plan, directory)["far"] is Reaching.connector
@@ -123,7 +124,7 @@ def test_a_host_that_only_a_missing_feature_reaches_is_refused(tmp_path: Path, m
     with pytest.raises(TflaunchError, match=f"^host far: {MISSING}$"):
         connect.connectors_for(plan, directory)
     near = plan._replace(hosts=tuple(host for host in plan.hosts if host.host != "far"))
-    assert connect.connectors_for(near, directory).keys() == {"near", "boxed"}
+    assert connect.connectors_for(near, directory).keys() == {"near"}
 
 
 def test_code_for_other_hosts_is_refused_without_the_feature_that_copies_it(monkeypatch: pytest.MonkeyPatch) -> None:
