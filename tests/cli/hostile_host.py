@@ -168,8 +168,6 @@ def _flood(host: Host, task: str, attempt: int) -> None:
 
 def _many_events(host: Host, task: str, attempt: int) -> None:
     while True:
-        host.tell("output_stalled", task=task, attempt=attempt)
-        host.tell("output_resumed", task=task, attempt=attempt)
         host.tell("breakpoint_reached", task=task, attempt=attempt, file="a.py", line=1, function="f")
 
 

@@ -31,7 +31,7 @@ from tflaunch.features.debug import LINK_LOST
 from tflaunch.features.debug.debugger_relay import REASONS, Debugging
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import Evidence
-from tflaunch.features.hang.evidence_collector import gather_evidence
+from tflaunch.features.hang.evidence_collector import gather
 from tflaunch.features.memory.memory_growth import MemoryGrowth
 from tflaunch.features.memory.memory_monitor import HostVitals, watch_memory
 from tflaunch.features.metrics.metrics import families
@@ -48,10 +48,10 @@ _SPEC = {
     "command": ["train"],
     "sync": {},
     "restart": {"max": 1, "backoff": [0, 0]},
-    "timeouts": {"stall": 15, "lease": 30, "heartbeat": 5},
+    "timeouts": {"lease": 30, "heartbeat": 5},
 }
 _PLAN = planned(_SPEC)._replace(function="/function")
-_WITHOUT_STALL = planned({**_SPEC, "timeouts": {"lease": 30, "heartbeat": 5}, "restart": {"max": 0}})
+_WITHOUT_RESTART = planned({**_SPEC, "restart": {"max": 0}})
 _HASH = "ab" * 32
 _CODE = Code(Path("/dev"), (File("null", 0o644, _HASH, 0),), ())
 _SIZE = struct.Struct("!I")
@@ -85,9 +85,9 @@ def generate(chance: random.Random) -> bytes:
 
 
 def check(case: bytes) -> None:
-    is_stalling = len(case) % 2 == 0
+    is_restarted = len(case) % 2 == 0
     words, said = OutputWriter(), list[str]()
-    plan = _PLAN if is_stalling else _WITHOUT_STALL
+    plan = _PLAN if is_restarted else _WITHOUT_RESTART
     links = {"a": [Line() for _ in range(4)], "b": [Line()]}
     mailbox = StillMailbox([line for lines in links.values() for line in lines])
     frames = {"a": _cut(case), "b": [_frame(*message) for message in _script("b", (2,))]}
@@ -134,7 +134,7 @@ def check(case: bytes) -> None:
 
 def _call(session: Session) -> None:
     measurement_link.measure(session, _check_measures, lambda: None)
-    gather_evidence(session, _check_evidence, lambda _: None)
+    gather(session, "gather_evidence", Evidence, _check_evidence, lambda _: None)
     profile(session.calls, "worker:0", 0, 1.0, lambda problem, _: check_sentence(problem))
     Debugging(session.calls, "worker:0", 0, _Caller(), lambda: None)  # type: ignore[arg-type]
     link = CheckpointLink(session.calls.begin, lambda: None)
@@ -254,8 +254,6 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
             {"kind": "outsider_refused", "seq": 0, "task": task, "source": "10.9.9.9"},
             {"kind": "port_unfenced", "seq": 0, "task": task, "reason": "not allowed"},
             {"kind": "output", "task": task, "attempt": 0, "offset": 0, "times": [[0, 3.5], [7, 3.75]]},
-            {"kind": "output_stalled", **about},
-            {"kind": "output_resumed", **about},
             {"kind": "breakpoint_reached", **about, "file": "/code/train.py", "line": 40, "function": "step"},
             {"kind": "breakpoint_left", **about, "is_quit": False},
         ]

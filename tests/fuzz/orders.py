@@ -44,7 +44,7 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     _says("probe_peers", order=3, ports=_PORTS, peers={"worker:2": ["b", 2224]}, run="run", secret="s", patience=5),
     _says("set_cluster", order=4),
     _says("set_fence", order=5),
-    _says("start_task", order=7, **_FIRST, **_COMMAND, port=2222, stall=15, **_KEEPS),
+    _says("start_task", order=7, **_FIRST, **_COMMAND, port=2222, **_KEEPS),
     _says("start_task", order=8, task="worker:1", attempt=0, **_COMMAND, port=2223, preload=[], **_SHARES),
     _says("import_modules", order=8, task="worker:1", preload=["json"], **_COMMAND),
     _says("keep_alive", sent=1.0),

@@ -44,7 +44,7 @@ _MORE = {
     "command": ["python", "train.py", "--index={task.index}", "{cluster.worker}", "{chief.host}"],
     "hosts": {"*": {"env": {"A": "{task.name}"}, "gpus": 2, "python": "~/py"}, "a": {"workdir": "/x/{run}"}},
     "sidecars": {"data": {"command": "serve {task.name}", "host": "a", "required": True}},
-    "timeouts": {"start": "1h30m", "finish": 5},
+    "timeouts": {"stall": "1h30m", "finish": 5},
     "elastic": {"min_workers": 1, "retry": "5m"},
     "sync": {"paths": ["."], "exclude": ["data"]},
     "tensorboard": "logs",

@@ -201,7 +201,7 @@ MUTANTS: Mapping[str, Edit] = {
         "core.port_fence.admitted",
         "host.phase not in (HostPhase.DOWN, HostPhase.JOINING)",
         "host.phase is HostPhase.CONNECTED",
-        Invariant("I10", 1002),
+        Invariant("I10", 2280),
     ),
     "a fence lacks the first of a host's addresses": Edit(
         "core.port_fence.admitted",
@@ -313,7 +313,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/memory/test_vitals.py"),
     ),
     "a job stalls while a task is debugged": Edit(
-        "core.policy.stalls_at", "is_debugged(job) or ", "", Suite("features/debug/test_breakpoints.py")
+        "core.step._on_hung", " or policy.is_debugged(job)", "", Suite("unit/test_supervisor.py")
     ),
     # ---- agents
     "a terminal hears of the debugger of another task": Edit(
@@ -541,13 +541,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.network.port_watch.PortWatch._look",
         "self._schedule()",
         "pass",
-        Suite("unit/test_silent_tasks.py"),
-    ),
-    "a task that writes again counts as silent": Edit(
-        "tflaunch_worker.agent.stall.StallWatch.note_output",
-        "self._spoke_at = self._loop.now()",
-        "pass",
-        Suite("unit/test_silent_tasks.py"),
+        Suite("unit/test_port_watch.py"),
     ),
     "usage is reported for the first attempt": Edit(
         "tflaunch_worker.agent.measurements.HostMeasurements._answer_measures",

@@ -64,7 +64,9 @@ def draw_spec(chance: random.Random) -> str:
         timeouts["heartbeat"] = chance.choice((2, 5))
     for limit, values in (("start", (8, 20)), ("finish", (1, 5)), ("stall", (15,)), ("deadline", (20, 60))):
         if chance.random() < 0.15:
-            timeouts[limit] = chance.choice(values)
+            chosen = chance.choice(values)
+            if limit != "start":  # gone; drawn all the same, so that a seed gives the jobs that it gave before
+                timeouts[limit] = chosen
     spec = {"cluster": cluster, "command": ["train"], **fields, "restart": restart, "timeouts": timeouts}
     lost_host = random.Random(f"lost {json.dumps(spec)}").choice((0, 0, 10, 40, 900))
     rest = _spares_or_network(spec, is_far)

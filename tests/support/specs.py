@@ -71,7 +71,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "secrets": {"API_KEY": {"env": "KEY_OF_ANN"}},
         "workdir": "run",
         "restart": {"max": 5, "window": "1h", "backoff": ["2s", 90]},
-        "timeouts": {"connect": 5, "grace": "20s", "lease": "1m", "start": 300, "finish": "5m", "deadline": "2d"},
+        "timeouts": {"connect": 5, "grace": "20s", "lease": "1m", "stall": 300, "finish": "5m", "deadline": "2d"},
         "success": "all",
         "legacy_keras": True,
         "container": {"image": "ghcr.io/ann/train:1", "resources": {"memory": "4Gi"}, "volumes": {"/data": "claim"}},

@@ -99,7 +99,6 @@ def output_of(task: str, offset: int, times: list[list[float]]) -> bytes:
         exit_of(at=1e300),
         exit_of(task="worker:1"),
         exit_of(attempt=1),
-        wire.encode({"kind": "output_stalled", "seq": 1, "task": "worker:0", "attempt": 0}),
         wire.encode({"kind": "ports_held", "seq": 1, "ports": {"worker:0": 22}}),
         wire.encode({"kind": "names_resolved", "seq": 1, "found": {"b": "10.0.0.1"}}),
         wire.encode({"kind": "files_synced", "seq": 1}),
@@ -186,9 +185,9 @@ def test_events_may_not_come_faster_than_tasks_can_cause_them() -> None:
     """Each one is written to the journal."""
     host = Host()
     host.greets()
-    host.starts(stall=5.0)
+    host.starts()
     for number in range(1, 5000):
-        host.tells(("output_resumed", "output_stalled")[number % 2], seq=number, task="worker:0", attempt=0)
+        host.tells("breakpoint_left", seq=number, task="worker:0", attempt=0, is_quit=False)
         if host.lost():
             break
     assert number < 3000
@@ -279,7 +278,7 @@ def test_an_onlooker_waits_for_an_answer_as_a_whole(monkeypatch: pytest.MonkeyPa
 PLACE = {"roles": ["worker"], "role": "worker", "index": 0}
 START: dict[str, Any] = {
     "kind": "start_task", "order": 1, "task": "worker:0", "attempt": 0, "port": 0, "argv": ["train"], "env": {"A": "1"},
-    "unset": [], "workdir": "/", "inherit": True, "exclusive": False, "preload": [], "stall": None,
+    "unset": [], "workdir": "/", "inherit": True, "exclusive": False, "preload": [],
     "tf_config": PLACE,
 }  # fmt: skip
 
@@ -289,7 +288,7 @@ START: dict[str, Any] = {
     [
         ("task", "../x"), ("task", "x" * 300), ("attempt", -1), ("attempt", True), ("port", 65536), ("port", "2222"),
         ("argv", []), ("argv", "train"), ("argv", ["a\0b"]), ("env", []), ("env", {"A": 1}), ("env", {"A=B": "1"}),
-        ("env", {"": "1"}), ("env", {"A": "\ud800"}), ("unset", None), ("inherit", 1), ("stall", -1), ("stall", 1e300),
+        ("env", {"": "1"}), ("env", {"A": "\ud800"}), ("unset", None), ("inherit", 1),
         ("preload", "json"), ("search", "/"), ("order", 1.5), ("warm", []),
         ("warm", {"recipe": "a"}), ("warm", {"recipe": 1, "idle": 1}), ("warm", {"recipe": "a", "idle": -1}),
         ("warm", {"recipe": "a", "idle": 1, "path": "/x"}),

@@ -12,7 +12,7 @@ import pytest
 
 from support.job_history import HERE, History, mirrored
 from tflaunch.core import record_check, replay
-from tflaunch.core.annotations import FaultInjected, Growth, HangExplained, MemoryGrew, StartExplained
+from tflaunch.core.annotations import FaultInjected, Growth, HangExplained, HangNoticed, MemoryGrew, StartExplained
 from tflaunch.core.events import Interrupted, TaskExited
 from tflaunch.core.job_state import Phase
 from tflaunch.core.record_check import DamagedRecordError
@@ -158,14 +158,21 @@ def test_what_they_tell_is_read_again_and_the_job_stays() -> None:
         {"kind": "fault_injected", "now": now, "what": "kill worker:0"},
         {"kind": "memory_grew", "now": now, "host": HERE, "task": "worker:0", "attempt": 0, "rate": 9.0, "left": 60.0},
         {"kind": "hang_explained", "now": now, "sentence": "worker:0 sleeps"},
+        {"kind": "hang_noticed", "now": now, "attempt": 0, "sentence": "worker:0 sleeps"},
         {"kind": "start_explained", "now": now, "attempt": 0, "sentence": "worker:0 imports"},
     )
     steps = list(replay.transitions(history.job, records))
-    assert [type(step.event) for step in steps] == [FaultInjected, MemoryGrew, HangExplained, StartExplained]
+    assert [type(step.event) for step in steps] == [
+        FaultInjected,
+        MemoryGrew,
+        HangExplained,
+        HangNoticed,
+        StartExplained,
+    ]
     assert all(step.job is history.job and not step.actions for step in steps)
     known = replay.annotations_in(records)
     growth = {"worker:0": Growth(0, 9.0, now, now + 60)}
-    assert tuple(known) == (growth, "worker:0 sleeps", now, {}, ("worker:0 imports", 0))
+    assert tuple(known) == (growth, "worker:0 sleeps", now, {}, ("worker:0 imports", 0), ("worker:0 sleeps", 0, now))
     assert known.growth_of(history.job.tasks["worker:0"]) is None  # it has ended
 
 

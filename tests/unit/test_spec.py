@@ -132,7 +132,7 @@ class TestValues:
         )
         assert Spec(cluster={}).restart == Restart(max=3, window=600.0, backoff=(1.0, 60.0))
         assert Spec(cluster={}).timeouts == Timeouts(connect=10.0, grace=10.0)
-        assert [getattr(Timeouts(), off) for off in ("lease", "start", "finish", "stall", "deadline")] == [None] * 5
+        assert [getattr(Timeouts(), off) for off in ("lease", "finish", "stall", "deadline")] == [None] * 4
         assert Spec(cluster={}).legacy_keras == "auto"
         assert Spec(cluster={}).preload == ()
 

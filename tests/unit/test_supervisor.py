@@ -11,18 +11,19 @@ from support.job_history import HERE, History, Willing, mirrored, parameter_serv
 from support.specs import clustered
 from tflaunch.core import policy, time_limits
 from tflaunch.core.actions import AbandonHost, HoldPorts, ProbePeers, StartTask, StopTask
-from tflaunch.core.annotations import HangExplained
+from tflaunch.core.annotations import HangExplained, HangNoticed
 from tflaunch.core.events import (
+    BreakpointLeft,
+    BreakpointReached,
     Event,
     HostJoined,
     HostLeaving,
     HostLost,
     Interrupted,
+    JobHung,
     LinkLost,
     LinkRestored,
     NamesResolved,
-    OutputResumed,
-    OutputStalled,
     PeersProbed,
     PortOpened,
     PortsHeld,
@@ -151,7 +152,7 @@ def test_a_gang_restarts_on_new_ports_after_its_backoff() -> None:
 
 def test_plain_processes_are_retried_whatever_their_code() -> None:
     """Without a strategy no cluster can form, and none waits for another that listens on its port."""
-    history = History(clustered({"worker": 2}, strategy="none", timeouts={"start": 5})).start_without_ports()
+    history = History(clustered({"worker": 2}, strategy="none")).start_without_ports()
     history.happens(PortOpened(HERE, "worker:0", 0))
     assert time_limits.next_deadline(history.job) is None
     assert history.ends("worker:0", 3).ends("worker:1", None, 15).job.phase is Phase.BACKING_OFF
@@ -210,12 +211,11 @@ def test_ctrl_c_gives_grace_a_second_one_kills_and_the_third_waits_for_nothing()
     assert (history.job.phase, history.job.exit_code, len(history.job.unended())) == (Phase.ENDED, 125, 1)
 
 
-@pytest.mark.parametrize("limit", ["deadline", "start"])
-def test_time_limits_end_the_job_with_124(limit: str) -> None:
-    """The timeout is the culprit, and the job is not retried."""
-    history = History(clustered({"worker": 1}, timeouts={limit: 50})).start_without_ports().wait()
+def test_the_deadline_ends_the_job_with_124() -> None:
+    """It is the culprit, and the job is not retried."""
+    history = mirrored(1, timeouts={"deadline": 50}).wait()
     assert history.job.culprit is not None
-    assert history.job.culprit.name == limit
+    assert history.job.culprit.name == "deadline"
     assert history.ends("worker:0", None, 15).job.exit_code == 124
 
 
@@ -384,42 +384,61 @@ def test_a_worker_that_restarts_alone_may_fail_alike_now_and_then() -> None:
         assert count == attempts
 
 
-def test_a_silent_gang_shows_its_stacks_and_starts_again() -> None:
-    """If a single task writes output, the gang is left alone."""
-    history = mirrored(timeouts={"stall": 20}).happens(OutputStalled(HERE, "worker:0", 0))
+HUNG = JobHung(0, "no output or progress for 15 min")
+
+
+def test_a_gang_that_hangs_shows_its_stacks_and_starts_again() -> None:
+    """What was found in an earlier attempt, or while somebody debugs a task, is too late."""
+    reached = BreakpointReached(HERE, "worker:1", 0, "/code/train.py", 40, "step")
+    history = mirrored().happens(reached, HUNG, BreakpointLeft(HERE, "worker:1", 0))
     assert history.stopped() == []
-    history.happens(OutputResumed(HERE, "worker:0", 0), OutputStalled(HERE, "worker:1", 0))
-    assert history.stopped() == []
-    history.happens(OutputStalled(HERE, "worker:0", 0))
+    history.happens(HUNG)
     stops = [action for action in history.actions if isinstance(action, StopTask)]
     assert [(stop.task, stop.with_stacks) for stop in stops] == [("worker:0", True), ("worker:1", True)]
-    history.ends("worker:0", None, 6).ends("worker:1", None, 6)
-    assert history.job.phase is Phase.BACKING_OFF
+    history.ends("worker:0", None, 6).ends("worker:1", None, 6).wait().start()
+    assert history.happens(HUNG).stopped() == []
+
+
+def test_a_gang_that_hangs_twice_at_one_place_ends() -> None:
+    """Unless it has come further in between; another place is another hang."""
+    for steps, places, code in (((0, 0), "aa", 124), ((5, 9), "aa", None), ((0, 0), "ab", None), ((5, 5), "aa", 124)):
+        history = mirrored(1)
+        for attempt, step in enumerate(steps):
+            place = f"{places[attempt]}.py, line 1"
+            if attempt:
+                history.wait().start()
+            history.happens(JobHung(attempt, "no output for 15 min", place))
+            history.happens(TaskExited(HERE, "worker:0", attempt, None, 6, history.now, step=step))
+            history.happens(TaskGone(HERE, "worker:0", attempt))
+        assert history.job.exit_code == code
+        assert code is None or "(a hang at a.py, line 1)" in history.job.restarts.no_retry_reason
 
 
 def test_why_a_gang_hangs_is_known_beside_the_job() -> None:
     """Only while that is the cause of its end, and of this end."""
     explained = HangExplained("worker:1 sleeps (data.py, line 40); worker:0 waits for it")
-    history = mirrored(1, timeouts={"stall": 20}, restart={"max": 1}).happens(explained)
+    history = mirrored(1, restart={"max": 1}).happens(explained)
     assert history.known.hang_of(history.job) == ""
     history.now += 1
-    history.happens(OutputStalled(HERE, "worker:0", 0))
+    history.happens(HUNG)
     assert history.known.hang_of(history.job) == ""
     history.happens(explained)
     assert history.known.hang_of(history.job) == explained.sentence
     history.ends("worker:0", None, 6).wait().start()
     assert history.known.hang_of(history.job) == ""
-    history.happens(OutputStalled(HERE, "worker:0", 1))
+    history.happens(HUNG._replace(attempt=1))
     assert history.known.hang_of(history.job) == ""
     history.happens(Interrupted(2), explained)
     assert history.known.hang_of(history.job) == ""
 
 
-def test_those_who_are_done_are_not_waited_for_in_silence() -> None:
-    """The remaining one hangs: its peer ran out of data. Without a budget that is a timeout."""
-    history = mirrored(timeouts={"stall": 20}, restart={"max": 0}).ends("worker:0", 0)
-    assert history.happens(OutputStalled(HERE, "worker:1", 0)).stopped() == ["worker:1"]
-    assert history.ends("worker:1", None, 6).job.exit_code == 124
+def test_a_noticed_hang_is_that_of_its_attempt() -> None:
+    history = mirrored(1).happens(HangNoticed(0, "worker:0 sleeps"))
+    assert history.known.noticed_of(history.job) == "worker:0 sleeps"
+    history.happens(HangNoticed(0, ""))
+    assert history.known.noticed_of(history.job) == ""
+    history.happens(HangNoticed(0, "worker:0 sleeps")).ends("worker:0", None, 9)
+    assert history.known.noticed_of(history.job) == ""
 
 
 # ---- those who only look on

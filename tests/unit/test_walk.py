@@ -69,7 +69,7 @@ JOBS = {
     "sidecars alone": planned({"sidecars": {"a": REQUIRED, "b": REQUIRED}, "restart": NEVER}),
     "tensorboard": clustered({"worker": 1}, restart=ONCE, tensorboard="logs/"),
     "tensorboard far away": clustered({"worker": ["far"]}, restart=NEVER, tensorboard="."),
-    "limits": clustered({"worker": 2}, restart=NEVER, timeouts={"start": 30, "finish": 5, "deadline": 90}),
+    "limits": clustered({"worker": 2}, restart=NEVER, timeouts={"finish": 5, "deadline": 90}),
     "no cluster": clustered({"worker": 2}, strategy="none", restart=NEVER),
     "one far host": clustered({"worker": ["far"]}, restart=ONCE, timeouts={"lost_host": 2}),
     "two far hosts": clustered({"worker": ["far", "farther"]}, restart=NEVER),

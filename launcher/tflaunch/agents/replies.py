@@ -98,7 +98,7 @@ def read_live_tasks(message: Mapping[str, Any]) -> LiveTasks:
 
 _EVENTS_AT_ONCE = 1000  # that an agent may report, apart from those of its tasks
 _EVENTS_PER_ATTEMPT = 20
-_EVENTS_PER_SECOND = 10  # for output stalls and other events that recur over time
+_EVENTS_PER_SECOND = 10  # for events that recur over time
 
 
 class ExpectedReplies:
@@ -113,7 +113,6 @@ class ExpectedReplies:
         self._event_count = 0
         self._started: set[tuple[str, int]] = set()
         self.left_files: dict[tuple[str, int, str], int] = {}
-        self._watched: set[tuple[str, int]] = set()
         self._ports: set[str] = set()
         self._names: set[str] = set()
         self._peers: set[str] = set()
@@ -128,8 +127,6 @@ class ExpectedReplies:
                 self._started.add((fields["task"], fields["attempt"]))
                 for name, most in fields.get("left_files", {}).items():
                     self.left_files[(fields["task"], fields["attempt"], name)] = most
-                if fields.get("stall"):
-                    self._watched.add((fields["task"], fields["attempt"]))
             case "hold_ports":
                 self._ports.update(fields["ports"])
                 self._has_private_network = self._has_private_network or bool(fields.get("private"))
@@ -155,8 +152,7 @@ class ExpectedReplies:
         """
         _check_addresses(event)
         if isinstance(event, events.TaskEvent):
-            stalls = isinstance(event, events.OutputStalled | events.OutputResumed)
-            self._check_attempt(event.task, event.attempt, self._watched if stalls else self._started)
+            self._check_attempt(event.task, event.attempt)
         match event:
             case events.PortsHeld() | events.PortsRefused():
                 told = event.ports if isinstance(event, events.PortsHeld) else event.refused
@@ -177,8 +173,6 @@ class ExpectedReplies:
     def count_event(self, now: float) -> None:
         """Limit how many events an agent can make us record.
 
-        Tasks cause few events, apart from output stalls, which take time.
-
         Raises:
             ValueError: the agent exceeds the limit.
         """
@@ -187,9 +181,8 @@ class ExpectedReplies:
         if self._event_count > _EVENTS_AT_ONCE + _EVENTS_PER_ATTEMPT * len(self._started) + over_time:
             raise ValueError("it reports more events than its tasks can cause")
 
-    @staticmethod
-    def _check_attempt(task: str, attempt: int, known: Collection[tuple[str, int]]) -> None:
-        if (task, attempt) not in known:
+    def _check_attempt(self, task: str, attempt: int) -> None:
+        if (task, attempt) not in self._started:
             raise ValueError(f"it reports about attempt {attempt} of {task[:60]!r}, which it was not asked for")
 
 

@@ -76,6 +76,7 @@ _TABLE: Mapping[Any, Mapping[str, str]] = {
     },
     Restart: {"policy condition max_attempts limit retries": 'write for example "max": 3; 0 for none'},
     Timeouts: {
+        "start": 'remove it: a cluster that does not form hangs, which "stall" ends',
         "timeout total job": 'write for example "deadline": "1h"',
         "stop kill": 'write for example "grace": "30s"',
     },

@@ -39,6 +39,7 @@ from tflaunch.clusterspec.validators import (
     Source,
     SpareHosts,
     SshDestination,
+    StallLimit,
     StopSignal,
     Text,
     list_of,
@@ -188,7 +189,6 @@ class Timeouts(Part):
     lease: Omittable[Duration] = Field(
         default=None, description="time that tasks go on without a supervisor; default: 30s on other hosts, else 0"
     )
-    start: Omittable[Duration] = Field(default=None, description="limit for the cluster to form")
     finish: Omittable[Duration] = Field(
         default=None, description="limit for the other tasks to end once the job has succeeded"
     )
@@ -196,7 +196,11 @@ class Timeouts(Part):
         default=900.0,
         description="time that a job waits for lost hosts without which it cannot go on; 0: not",
     )
-    stall: Omittable[Duration] = Field(default=None, description="longest time without output or progress")
+    stall: StallLimit = Field(
+        default="auto",
+        validate_default=True,
+        description='silence that ends a job that hangs: "auto", learned from its longest healthy one; 0: never',
+    )
     deadline: Omittable[Duration] = Field(default=None, description="limit for the whole job, restarts included")
 
 

@@ -189,6 +189,10 @@ def _check_duration(value: object) -> float:
     return seconds
 
 
+def _read_stall_limit(value: object) -> float | None:
+    return None if value == "auto" else _check_duration(value)
+
+
 def _check_stop_signal(value: object) -> str:
     number = number_of(value) if isinstance(value, str) else None
     if number not in CATCHABLE:
@@ -212,14 +216,11 @@ not_a_number = BeforeValidator(_check_not_number)
 Count = Annotated[int, Field(strict=True, ge=0, le=MAX_COUNT)]
 Flag = Annotated[bool, Field(strict=True)]
 StopSignal = Annotated[str, ReadBy(_check_stop_signal, {"type": "string", "pattern": "^(SIG)?[A-Z][A-Z0-9]+$"})]
-Duration = Annotated[
-    float,
-    ReadBy(
-        _check_duration,
-        {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^(?:{DURATION_PATTERN})$"}]},
-    ),
-]
+_DURATIONS = [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^(?:{DURATION_PATTERN})$"}]
+Duration = Annotated[float, ReadBy(_check_duration, {"anyOf": _DURATIONS})]
 """Seconds, written as a number or as text such as ``1h30m``."""
+StallLimit = Annotated[float | None, ReadBy(_read_stall_limit, {"anyOf": [{"const": "auto"}, *_DURATIONS]})]
+"""Seconds; None for ``auto``."""
 
 
 # --- lists and objects -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from tflaunch.core import policy
 from tflaunch.core.events import Attempt, Reason, Seconds
-from tflaunch.core.job_state import Cause, Job
+from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.core.task_state import TaskState
 from tflaunch.records import Range
 
@@ -44,6 +44,13 @@ class HangExplained(NamedTuple):
     sentence: Reason
 
 
+class HangNoticed(NamedTuple):
+    """Why the tasks of an attempt have been silent for so long; "" once they go on."""
+
+    attempt: Attempt
+    sentence: Reason
+
+
 class StartExplained(NamedTuple):
     """What the tasks do for which the others of an attempt wait, by their stacks."""
 
@@ -67,7 +74,14 @@ class FeatureFailed(NamedTuple):
 
 
 Annotation = (
-    MemoryGrew | HangExplained | StartExplained | CheckpointNotCopied | FaultInjected | HostEndExplained | FeatureFailed
+    MemoryGrew
+    | HangExplained
+    | HangNoticed
+    | StartExplained
+    | CheckpointNotCopied
+    | FaultInjected
+    | HostEndExplained
+    | FeatureFailed
 )
 """What people want to know, and the job does not react to; the journal has it between the events."""
 
@@ -89,7 +103,8 @@ class Annotations(NamedTuple):
 
     ``growth``: task to how its memory grows. ``hang`` is why tasks were found to hang last, and ``explained_at`` when.
     ``host_ends``: host to why it was emptied or lost last, and when that was found. ``start``: what the tasks do that
-    do not listen, and in which attempt.
+    do not listen, and in which attempt. ``noticed``: why the tasks are silent, "" if they are not, in which attempt,
+    and since when that is known.
     """
 
     growth: Mapping[str, Growth] = {}
@@ -97,6 +112,7 @@ class Annotations(NamedTuple):
     explained_at: float = 0.0
     host_ends: Mapping[str, tuple[str, float]] = {}
     start: tuple[str, int] = ("", -1)
+    noticed: tuple[str, int, float] = ("", -1, 0.0)
 
     def noted(self, annotation: Annotation, now: float) -> Annotations:
         """Return the annotations after another one at ``now``."""
@@ -105,6 +121,8 @@ class Annotations(NamedTuple):
                 return self._replace(growth={**self.growth, task: Growth(attempt, rate, now, now + left)})
             case HangExplained(sentence=sentence):
                 return self._replace(hang=sentence, explained_at=now)
+            case HangNoticed(attempt=attempt, sentence=sentence):
+                return self._replace(noticed=(sentence, attempt, now))
             case StartExplained(attempt=attempt, sentence=sentence):
                 return self._replace(start=(sentence, attempt))
             case HostEndExplained(host=host, reason=reason):
@@ -127,6 +145,11 @@ class Annotations(NamedTuple):
         """Return why the others of this attempt wait; "" if it is not known."""
         sentence, attempt = self.start
         return sentence if attempt == job.attempt else ""
+
+    def noticed_of(self, job: Job) -> str:
+        """Return why the tasks of this attempt are silent; "" if they are not."""
+        sentence, attempt, _ = self.noticed
+        return sentence if attempt == job.attempt and job.phase is Phase.RUNNING else ""
 
     def explained(self, job: Job) -> Job:
         """Return a job for people: why a host ended that is to blame."""

@@ -243,22 +243,6 @@ class TaskExited(NamedTuple):
     suspended: Reason = ""
 
 
-class OutputStalled(NamedTuple):
-    """The task has been silent for longer than ``timeouts.stall`` allows."""
-
-    host: str
-    task: str
-    attempt: Attempt
-
-
-class OutputResumed(NamedTuple):
-    """A silent task has written output again."""
-
-    host: str
-    task: str
-    attempt: Attempt
-
-
 class BreakpointReached(NamedTuple):
     """A process of the task waits at a `breakpoint()` for a debugger, in this line and function."""
 
@@ -324,6 +308,14 @@ class RestartRequested(NamedTuple):
     task: str
 
 
+class JobHung(NamedTuple):
+    """No task of the attempt goes on: ``message`` says for how long, ``place`` where the one is that others await."""
+
+    attempt: Attempt
+    message: Reason
+    place: Reason = ""
+
+
 class CheckpointPlaced(NamedTuple):
     """A host has the checkpoint with which the next attempt starts; ``name`` is "" if there is none."""
 
@@ -377,23 +369,14 @@ FenceEvent = PeerSeen | OutsiderRefused | PortUnfenced
 """Who reaches the ports of tasks."""
 
 TaskEvent = (
-    TaskStarted
-    | TaskNotStarted
-    | PortOpened
-    | OutputStalled
-    | OutputResumed
-    | BreakpointReached
-    | BreakpointLeft
-    | TaskExited
-    | TaskLingers
-    | TaskGone
+    TaskStarted | TaskNotStarted | PortOpened | BreakpointReached | BreakpointLeft | TaskExited | TaskLingers | TaskGone
 )
 """What happens to an attempt of a task."""
 
 UserRequest = Interrupted | StopRequested | RestartRequested
 """What users want."""
 
-Event = HostEvent | PreparationEvent | FenceEvent | TaskEvent | UserRequest | TimePassed
+Event = HostEvent | PreparationEvent | FenceEvent | TaskEvent | UserRequest | JobHung | TimePassed
 
 
 AgentEvent = HostLeaving | HostAnswer | FenceEvent | TaskEvent

@@ -33,7 +33,6 @@ from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.plan import attempts
 from tflaunch.plan.model import SIDECAR, TaskPlan
 from tflaunch.plan.tf_config import has_cluster
-from tflaunch_worker.readable import duration_words
 
 Step = tuple[Job, list[Action]]
 """The next job, and the actions to take."""
@@ -246,11 +245,6 @@ def _start(job: Job, processes: Iterable[TaskPlan], attempt: int, now: float) ->
 def _running(job: Job, now: float) -> Step:
     if policy.has_succeeded(job):
         return _drain(job, now)
-    stalls_at = policy.stalls_at(job)
-    if stalls_at is not None and now >= stalls_at:
-        limit = duration_words(job.plan.timeouts.stall or 0)
-        message = f"no output or progress for {limit} (timeouts.stall); the stacks of the tasks are in their logs"
-        return fail(job, Culprit(Cause.TIME, "stall", job.attempt, message), now, may_retry=True)
     grows_at = elastic.grows_at(job)
     if grows_at is not None and now >= grows_at:
         back = ", ".join(elastic.returned_hosts(job))

@@ -18,7 +18,6 @@ from tflaunch.core.task_state import (
     ALIVE,
     AT_BREAKPOINT,
     NOT_LISTENING,
-    STALLED,
     SUCCEEDED,
     WAITING,
     TaskPhase,
@@ -255,12 +254,6 @@ def is_ending(job: Job) -> bool:
     return _living(job, [role for role in ROLES if _role_ends(job.plan, role)]) > 0
 
 
-def is_stalled(job: Job) -> bool:
-    """Whether every living task of the gang has been silent for too long."""
-    living = _living(job, _GANG)
-    return living > 0 and living == job.tasks.count(*((STALLED, role) for role in _GANG))
-
-
 def ends_by_itself(plan: Plan, task: TaskPlan) -> bool:
     """Whether the task's program exits by itself, unlike servers and sidecars."""
     return _role_ends(plan, task.role)
@@ -347,7 +340,7 @@ def has_hung(culprit: Culprit) -> bool:
 
 
 # ---- tasks at a `breakpoint()`: the others wait for them, and that is not a hang. While one waits for a debugger, the
-# limits ``stall``, ``start`` and ``finish`` do not end the job; afterwards they start again in full.
+# limits ``stall`` and ``finish`` do not end the job; afterwards they start again in full.
 
 
 def is_debugged(job: Job) -> bool:
@@ -368,12 +361,3 @@ def restart_limits(before: Job, job: Job, now: float) -> Job:
 def start_of_limits(job: Job) -> float:
     """Return the time from which the limits of the start count in this attempt."""
     return max(job.attempt_started_at, job.deadlines.left_breakpoint_at or 0.0)
-
-
-def stalls_at(job: Job) -> float | None:
-    """Return when a job whose tasks are all silent counts as stalled; None if never."""
-    limit = job.plan.timeouts.stall
-    if limit is None or is_debugged(job) or not is_stalled(job):
-        return None
-    left_at = job.deadlines.left_breakpoint_at
-    return job.attempt_started_at if left_at is None else left_at + limit

@@ -28,6 +28,8 @@ _PREEMPTED = (42, 128 + _TERM)  # exit codes of PreemptionCheckpointHandler (fai
 
 _LAST_SIGNAL = 64
 
+_HANGS = 2  # at one place in a row, without progress in between; each costs as long as its limit
+
 _PLAIN_CODES = frozenset(range(1, 256)) - frozenset(range(129, 129 + _LAST_SIGNAL))  # no shell codes for signals
 
 
@@ -76,6 +78,8 @@ def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
         # Where a chief trains alone, no other task can show at once that all fail alike.
         is_alone = culprit.name == "chief:0" and job.plan.strategy == "parameter_server"
         return Failure(kind, is_free, reached, what, most=2 if is_alone and is_own_error(failure) else ALIKE)
+    if culprit.cause is Cause.TIME and culprit.failure:
+        return Failure(f"hang at {culprit.failure}", False, reached, f"a hang at {culprit.failure}", most=_HANGS)
     kind = culprit.name if culprit.cause is Cause.TIME else ""
     is_free = culprit.cause is Cause.DRAIN or (culprit.cause is Cause.HOST and waits_for_lost_hosts(job))
     return Failure(kind, is_free, reached, f"timeouts.{kind}" if kind else "")

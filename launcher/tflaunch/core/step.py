@@ -27,12 +27,11 @@ from tflaunch.core.events import (
     HostLost,
     HostUnreachable,
     Interrupted,
+    JobHung,
     LinkLost,
     LinkRestored,
     NamesResolved,
     NetworkRefused,
-    OutputResumed,
-    OutputStalled,
     OutsiderRefused,
     PeerSeen,
     PeersProbed,
@@ -134,10 +133,6 @@ def _on_gone(job: Job, event: TaskGone, now: float) -> Step:
 
 def _on_lingering(job: Job, event: TaskLingers, now: float) -> Step:
     return job.with_task(job.tasks[event.task]._replace(unended=Unended(event.pid, event.reason))), []
-
-
-def _on_output(job: Job, event: OutputStalled | OutputResumed, now: float) -> Step:
-    return job.with_task(job.tasks[event.task]._replace(is_stalled=isinstance(event, OutputStalled))), []
 
 
 def _on_breakpoint(job: Job, event: BreakpointReached | BreakpointLeft, now: float) -> Step:
@@ -285,6 +280,14 @@ def _on_restart_requested(job: Job, event: RestartRequested, now: float) -> Step
     return stop(job, [process], job.plan.timeouts.grace, now)
 
 
+def _on_hung(job: Job, event: JobHung, now: float) -> Step:
+    """End an attempt that hangs, unless somebody debugs it."""
+    if event.attempt != job.attempt or policy.is_debugged(job):
+        return job, []
+    culprit = Culprit(Cause.TIME, "stall", job.attempt, event.message, failure=event.place)
+    return fail(job, culprit, now, may_retry=True)
+
+
 # ---- which event counts in which state
 
 
@@ -325,8 +328,6 @@ RULES: Mapping[type[Event], Rule] = {
     TaskStarted: Rule(_on_started, LIVING),
     TaskNotStarted: Rule(_on_not_started, LIVING),
     PortOpened: Rule(_on_port_opened, LIVING),
-    OutputStalled: Rule(_on_output, LIVING),
-    OutputResumed: Rule(_on_output, LIVING),
     BreakpointReached: Rule(_on_breakpoint, LIVING),
     BreakpointLeft: Rule(_on_breakpoint, LIVING),
     TaskExited: Rule(_on_exited, LIVING),
@@ -335,6 +336,7 @@ RULES: Mapping[type[Event], Rule] = {
     Interrupted: Rule(_on_interrupt, _NOT_ENDED),
     StopRequested: Rule(_on_stop_requested, _NOT_ENDED),
     RestartRequested: Rule(_on_restart_requested, (Phase.RUNNING,)),
+    JobHung: Rule(_on_hung, (Phase.RUNNING,)),
     TimePassed: Rule(on_time, _NOT_ENDED),
 }
 """Every kind of event; `tests/unit/test_walk.py` writes the table into docs/architecture.md."""

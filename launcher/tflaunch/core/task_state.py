@@ -16,8 +16,8 @@ STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiti
 AT_BREAKPOINT = "at_breakpoint"
 """Tag of tasks with a process that waits for a debugger."""
 
-ALIVE, STALLED, NOT_LISTENING = "alive", "stalled", "not_listening"
-"""Tags of tasks, paired with the role: see `TaskState`; alive without output; started, port not open."""
+ALIVE, NOT_LISTENING = "alive", "not_listening"
+"""Tags of tasks, paired with the role: see `TaskState`; started, port not open."""
 
 
 class TaskPhase(Enum):
@@ -104,7 +104,6 @@ class TaskState(NamedTuple):
     preload: str = ""
     tensorflow: str = ""
     is_port_open: bool = False
-    is_stalled: bool = False
     breakpoint: Breakpoint | None = None
     stop: Stop | None = None
     exit: Exit = Exit()
@@ -139,8 +138,6 @@ class TaskState(NamedTuple):
             tags.append(STARTED)
             if self.is_alive:
                 tags.append((ALIVE, role))
-                if self.is_stalled:
-                    tags.append((STALLED, role))
             if not self.is_port_open:
                 tags.append((NOT_LISTENING, role))
         if self.breakpoint is not None and self.phase is TaskPhase.RUNNING:

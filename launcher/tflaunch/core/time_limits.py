@@ -37,7 +37,7 @@ def next_deadline(job: Job) -> float | None:
 
 
 def _deadlines_while_running(job: Job) -> list[float | None]:
-    times = [job.first_retry_at(), elastic.grows_at(job), policy.stalls_at(job)]
+    times = [job.first_retry_at(), elastic.grows_at(job)]
     times.append(None if job.deadlines.was_late else job.deadlines.late_at)
     for process in policy.waiting(job):
         task = job.tasks[process.task]
@@ -46,7 +46,7 @@ def _deadlines_while_running(job: Job) -> list[float | None]:
     if policy.is_debugged(job):
         return times
     if not job.formation.is_complete:
-        times += [_start_limit_at(job), None if job.formation.was_warned else _warn_at(job)]
+        times.append(None if job.formation.was_warned else _warn_at(job))
     return [*times, job.deadlines.finish_by]
 
 
@@ -98,12 +98,7 @@ def _on_time_of_job(job: Job, now: float) -> Step:
 
 
 def _on_time_running(job: Job, now: float) -> Step:
-    limit, is_debugged = _start_limit_at(job), policy.is_debugged(job)
-    if limit is not None and now >= limit and not job.formation.is_complete and not is_debugged:
-        waiting = ", ".join(policy.unopened(job))
-        within = f"timeouts.start ({duration_words(job.plan.timeouts.start or 0)})"
-        message = f"stopped: cluster not formed within {within}: {waiting} did not listen"
-        return fail(job, Culprit(Cause.TIME, "start", job.attempt, message), now, may_retry=False)
+    is_debugged = policy.is_debugged(job)
     if job.deadlines.finish_by is not None and now >= job.deadlines.finish_by and not is_debugged:
         late = ", ".join(name for name in job.success_tasks if not job.tasks[name].has_succeeded)
         after = f"{duration_words(job.plan.timeouts.finish or 0)} after the first task had finished"
@@ -119,11 +114,6 @@ def _on_time_running(job: Job, now: float) -> Step:
 def _deadline_at(job: Job) -> float | None:
     limit = job.plan.timeouts.deadline
     return None if limit is None else job.started_at + limit
-
-
-def _start_limit_at(job: Job) -> float | None:
-    limit = job.plan.timeouts.start
-    return None if limit is None else policy.start_of_limits(job) + limit
 
 
 def _warn_at(job: Job) -> float:

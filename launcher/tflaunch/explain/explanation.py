@@ -60,9 +60,10 @@ def _sentence(job: Job, current: Status, tail: Tail, now: float) -> str:
     if absences := [words for host in current.hosts if (words := absence_words(host, now))]:
         return f"{current.phase.replace('_', ' ')}: {'; '.join(absences)}"
     waits = f", waiting for {', '.join(current.forming.missing)} to listen" if current.forming is not None else ""
+    hangs = f"; no task goes on: {current.hang.sentence}" if current.hang is not None else ""
     again = f", after {counted(current.restarts, 'restart')}" if current.restarts else ""
     last = f"; the last attempt failed: {current.last_failure}" if current.last_failure else ""
-    state = f"{current.phase.replace('_', ' ')}{again}{waits}{last}"
+    state = f"{current.phase.replace('_', ' ')}{again}{waits}{hangs}{last}"
     missing = [words] if (words := missing_words(current)) else []
     return "; ".join([state, *missing, *cluster_formation.servers_ended(job)])
 

@@ -14,6 +14,7 @@ from tflaunch.core.annotations import (
     CheckpointNotCopied,
     FeatureFailed,
     HangExplained,
+    HangNoticed,
     HostEndExplained,
     MemoryGrew,
     StartExplained,
@@ -131,6 +132,9 @@ def _annotation_news(annotation: Annotation, job: Job, known: Annotations) -> li
             return [f"warning: {feature_faults.sentence(feature, reason, job.run, host)}"]
         case HangExplained(sentence):
             return [sentence] if job.culprit is not None and policy.has_hung(job.culprit) else []
+        case HangNoticed(sentence=sentence):
+            gone = "the tasks go on" if known.noticed_of(job) else ""
+            return [f"warning: {sentence}" if sentence else gone] if sentence or gone else []
         case StartExplained(sentence=sentence):
             return [f"hint: {sentence}"] if after.start_of(job) and policy.waited_for(job) else []
         case MemoryGrew(task=name):

@@ -102,6 +102,13 @@ class CheckpointStatus(NamedTuple):
     hosts: tuple[str, ...]
 
 
+class HangStatus(NamedTuple):
+    """Why no task goes on, and since when that is known, in seconds since the epoch."""
+
+    sentence: str
+    since: float
+
+
 class Status(NamedTuple):
     """The status of a run; all times, also that in ``forming``, are in seconds since the epoch."""
 
@@ -128,6 +135,7 @@ class Status(NamedTuple):
     outsiders: tuple[str, ...] = ()
     """Addresses outside the cluster whose connections to tasks' ports were refused."""
     checkpoint: CheckpointStatus | None = None
+    hang: HangStatus | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the status as the JSON that `tflaunch ps --json` prints."""

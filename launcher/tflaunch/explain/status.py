@@ -17,7 +17,7 @@ from tflaunch.core.measures import Measure
 from tflaunch.core.task_state import TaskPhase, TaskState
 from tflaunch.explain import causes, cluster_formation, summary
 from tflaunch.explain.cluster_formation import Forming
-from tflaunch.explain.run_status import CheckpointStatus, HostStatus, Status, TaskStatus
+from tflaunch.explain.run_status import CheckpointStatus, HangStatus, HostStatus, Status, TaskStatus
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import TaskPlan
 
@@ -75,6 +75,7 @@ def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Stat
         tasks=tuple(_task(job, job.process(process.task), inputs) for process in job.original.processes()),
         outsiders=job.port_fence.refused,
         checkpoint=_checkpoint(job, inputs),
+        hang=_hang(job, inputs),
     )
 
 
@@ -84,6 +85,12 @@ def _checkpoint(job: Job, inputs: StatusInputs) -> CheckpointStatus | None:
     if found is None:
         return None
     return CheckpointStatus(found.name, found.step or None, _since_epoch(found.at, inputs), found.hosts)
+
+
+def _hang(job: Job, inputs: StatusInputs) -> HangStatus | None:
+    """Return why no task goes on; None if they do."""
+    sentence = inputs.known.noticed_of(job)
+    return HangStatus(sentence, _since_epoch(inputs.known.noticed[2], inputs)) if sentence else None
 
 
 def _board(job: Job) -> tensorboard.Reach | None:

@@ -177,13 +177,15 @@ class ElasticPlan(NamedTuple):
 
 
 class TimeoutsPlan(NamedTuple):
-    """`clusterspec.model.Timeouts` in a plan: time limits in seconds, None for no limit."""
+    """`clusterspec.model.Timeouts` in a plan: time limits in seconds, None for no limit.
+
+    ``stall`` is None if the limit is learned, and 0 for none.
+    """
 
     connect: Seconds
     heartbeat: Seconds
     grace: Seconds
     lease: Seconds
-    start: Seconds | None = None
     finish: Seconds | None = None
     stall: Seconds | None = None
     deadline: Seconds | None = None

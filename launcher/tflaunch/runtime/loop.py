@@ -275,7 +275,6 @@ class Run:
             "tf_config": roles and {"roles": roles, "role": process.role, "index": process.task_index},
             "port": self._job.ports.get(action.task, 0),
             "exclusive": process.own_port is not None,
-            "stall": plan.timeouts.stall if policy.in_gang(process) else None,
             "stop_signal": None if process.role == SIDECAR else signals.number_of(plan.stop_signal),
             "left_files": {function.OUTCOME: function.MOST_BYTES} if plan.calls_function(process) else {},
             "private": plan.network == PRIVATE and process.own_port is None,  # that port is for programs outside

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tflaunch.explain.run_status import (
     MISSING,
     CheckpointStatus,
+    HangStatus,
     Status,
     TaskStatus,
     absence_words,
@@ -54,6 +55,7 @@ def news(status: Status, now: float) -> list[Cell]:
     parts += [Cell(_breakpoint(status, task), "bold yellow") for task in status.tasks if task.breakpoint is not None]
     parts += [Cell(_unended(task), "bold red") for task in status.tasks if task.unended is not None]
     parts += [Cell(_growth(task, now), "yellow") for task in status.tasks if task.memory_full_at is not None]
+    parts += [Cell(_hang(status.hang, now), "bold yellow")] if status.hang is not None else []
     parts += _not_formed(status)
     if status.tensorboard is not None:
         parts.append(Cell(_board(status.tensorboard), "cyan"))
@@ -97,6 +99,11 @@ def _forming(status: Status, now: float) -> str:
         return ""
     waited = duration_words(now - status.forming.since)
     return f"cluster not formed: waiting {waited} for {_listed(status.forming.missing)}"
+
+
+def _hang(hang: HangStatus, now: float) -> str:
+    """Return why no task goes on, and for how long that has been known."""
+    return f"hangs for {duration_words(now - hang.since)}: {formatting.plain(hang.sentence)}"
 
 
 def _not_formed(status: Status) -> list[Cell]:

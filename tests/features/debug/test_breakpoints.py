@@ -14,7 +14,7 @@ from support.played_agent import PlayedAgent
 from support.specs import clustered
 from support.ungreeted_run import UngreetedRun
 from tflaunch.core import time_limits
-from tflaunch.core.events import BreakpointLeft, BreakpointReached, Event, OutputStalled, TimePassed
+from tflaunch.core.events import BreakpointLeft, BreakpointReached, Event, TimePassed
 from tflaunch.core.job_state import Phase
 from tflaunch.core.task_state import Breakpoint
 from tflaunch.explain.messages import Logs, messages_about
@@ -30,31 +30,12 @@ pytestmark = pytest.mark.unit
 
 REACHED = BreakpointReached(HERE, "worker:1", 0, "/code/train.py", 40, "step")
 LEFT = BreakpointLeft(HERE, "worker:1", 0)
-STALLS = (OutputStalled(HERE, "worker:0", 0), OutputStalled(HERE, "worker:1", 0))
 
 
-def test_a_job_does_not_stall_while_a_task_is_debugged() -> None:
-    history = mirrored(timeouts={"stall": 20}).happens(REACHED, *STALLS)
-    assert time_limits.next_deadline(history.job) is None
-    history.now += 3600
-    history.happens(TimePassed(), LEFT)
-    assert history.job.phase is Phase.RUNNING
-    left_at = history.now
-    assert sorted(history.wait().stopped()) == ["worker:0", "worker:1"]
-    assert history.now == left_at + 20
-    both = mirrored(timeouts={"stall": 20}).happens(REACHED, REACHED._replace(task="worker:0"), *STALLS, LEFT)
-    assert time_limits.next_deadline(both.job) is None, "another task waits"
-    both.now += 100
-    both.happens(BreakpointLeft(HERE, "worker:0", 0))
-    assert time_limits.next_deadline(both.job) == both.now + 20
-    alone = mirrored(timeouts={"stall": 20}).happens(REACHED, *STALLS).ends("worker:1", 0)
-    assert time_limits.next_deadline(alone.job) == alone.now + 20, "one that has ended does not count"
-
-
-def test_the_limits_of_start_and_finish_wait_too() -> None:
+def test_the_warning_of_the_start_and_the_limit_finish_wait() -> None:
     """A cluster cannot form, and a task cannot finish, while it is debugged."""
     history = mirrored(timeouts={"finish": 30}).ends("worker:0").happens(REACHED)
-    forming = History(clustered({"worker": 2}, timeouts={"start": 100})).start_without_ports().happens(REACHED)
+    forming = History(clustered({"worker": 2})).start_without_ports().happens(REACHED)
     assert time_limits.next_deadline(forming.job) is None
     for each in (history, forming):
         each.now += 1000
@@ -67,8 +48,6 @@ def test_the_limits_of_start_and_finish_wait_too() -> None:
     left_at = forming.now
     forming.happens(LEFT).wait()
     assert (forming.now, forming.job.formation.was_warned) == (left_at + 60, True)
-    forming.wait()
-    assert (forming.now, forming.job.phase) == (left_at + 100, Phase.STOPPING)
 
 
 def test_who_quits_ends_the_run() -> None:

@@ -19,7 +19,7 @@ from tflaunch.explain.run_status import TaskStatus
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import Evidence, Frame, Process, Socket, Thread
-from tflaunch.features.hang.evidence_collector import gather_evidence
+from tflaunch.features.hang.evidence_collector import gather
 from tflaunch.features.hang.hang import Verdict
 from tflaunch.features.hang.position import Kind
 from tflaunch.records import as_json, read_record
@@ -374,26 +374,25 @@ def test_a_stopped_sidecar_is_named_if_all_that_train_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "is_listening", "limit", "culprits"),
+    ("found", "is_listening", "is_over", "culprits"),
     [
         # At the limit `stall`, also in a job without a cluster, and before twenty seconds.
-        ([w0(SLEEPS, silence=3.0), w1(SLEEPS, silence=3.0)], None, "stall", "worker:0 worker:1"),
-        ([w0(SLEEPS, silence=3.0), w1(SLEEPS, silence=3.0)], None, "", ""),
+        ([w0(SLEEPS, silence=3.0), w1(SLEEPS, silence=3.0)], None, True, "worker:0 worker:1"),
+        ([w0(SLEEPS, silence=3.0), w1(SLEEPS, silence=3.0)], None, False, ""),
         # Who sets five seconds knows that no step takes longer: what runs on is accused, if nothing sleeps.
-        ([w0(POLLS, silence=6.0), w1(silence=6.0)], True, "stall", "worker:0"),
-        ([w0(POLLS, silence=6.0, cpu=1.0), w1(silence=6.0)], True, "stall", "worker:0"),
-        ([w0(POLLS, silence=6.0), w1(SLEEPS, silence=6.0)], True, "stall", "worker:1"),
-        ([w0(POLLS, silence=6.0, cpu=1.0), w1(SLEEPS, silence=6.0)], True, "stall", "worker:1"),
-        ([w0(FORMS), w1(POLLS, cpu=1.0)], False, "start", "worker:1"),
+        ([w0(POLLS, silence=6.0), w1(silence=6.0)], True, True, "worker:0"),
+        ([w0(POLLS, silence=6.0, cpu=1.0), w1(silence=6.0)], True, True, "worker:0"),
+        ([w0(POLLS, silence=6.0), w1(SLEEPS, silence=6.0)], True, True, "worker:1"),
+        ([w0(POLLS, silence=6.0, cpu=1.0), w1(SLEEPS, silence=6.0)], True, True, "worker:1"),
     ],
 )
 def test_at_a_limit_of_the_job_someone_is_accused(
-    found: list[Evidence], is_listening: bool | None, limit: str, culprits: str
+    found: list[Evidence], is_listening: bool | None, is_over: bool, culprits: str
 ) -> None:
     tasks = [TASK._replace(task=each.task, role="worker", listening=is_listening) for each in found]
     tasks[0] = tasks[0]._replace(listening=is_listening if is_listening is None else True)
     known = {each.task: each for each in found}
-    assert hang.verdict(RUN._replace(tasks=tuple(tasks)), known, limit).culprits == tuple(culprits.split())
+    assert hang.verdict(RUN._replace(tasks=tuple(tasks)), known, is_over).culprits == tuple(culprits.split())
 
 
 IMPORTS = (LOAD, MODULE, LOAD, TRAIN)
@@ -460,7 +459,7 @@ def test_only_evidence_of_tasks_that_it_was_asked_to_start_is_passed_on() -> Non
     told: list[str] = []
     ended: list[bool] = []
     for call, known, attempt in ((2, "worker:0", 0), (3, "worker:0", 1), (4, "worker:1", 0)):
-        gather_evidence(host.session, lambda found: told.append(found.task), ended.append)
+        gather(host.session, "gather_evidence", Evidence, lambda each: told.append(each.task), ended.append)
         about = {"task": known, "attempt": attempt, "silence": None, "progress": None, "processes": []}
         host.tells("told", call=call, **about)
         host.tells("answered", call=call)

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from support.job_history import HERE, History
+from support.job_history import History
 from support.specs import planned
 from support.ungreeted_run import supervision
 from support.waiting import PATIENCE
-from tflaunch.core.events import OutputStalled
 from tflaunch.features.notify.notifier import Notifier, Occurrence, end_of, occurrences
 from tflaunch.plan.model import NotifyPlan
 
@@ -37,7 +36,7 @@ def told(history: History, *steps: Any) -> list[tuple[str, str, str]]:
 
 
 def test_what_is_one_occurrence() -> None:
-    """A restart of all tasks, that of one, and a stall of all."""
+    """A restart of all tasks, and that of one."""
     history = job().start()
     found = told(history, lambda: history.ends("worker:1", 3), lambda: history.ends("worker:0", None, 15), history.wait)
     found += told(history, history.start)
@@ -45,11 +44,6 @@ def test_what_is_one_occurrence() -> None:
     servers = job(cluster=SERVERS, strategy="parameter_server").start()
     found = told(servers, lambda: servers.ends("worker:1", 3), servers.wait)
     assert found == [("restarted", "restarted-worker-1-1", "worker:1 restarts alone (attempt 1)")]
-    silent = job(timeouts={"stall": "10s"}).start()
-    stalls = [OutputStalled(HERE, f"worker:{index}", 0) for index in (0, 1)]
-    (stalled,) = told(silent, *[lambda stall=stall: silent.happens(stall) for stall in stalls])
-    assert stalled[:2] == ("stalled", "stalled-0")
-    assert "no output or progress for 10 s" in stalled[2]
 
 
 @pytest.mark.parametrize(

@@ -163,11 +163,3 @@ def test_a_backoff_ends_with_the_next_attempt_or_task() -> None:
     (wait,) = waits_of(alone.job, EPOCH)
     assert (wait.what, wait.then) == ("The backoff of evaluator:0", "then evaluator:0 starts again")
     assert EPOCH + alone.now < wait.until <= EPOCH + alone.now + 20
-
-
-def test_a_cluster_that_does_not_form_has_the_time_of_its_spec() -> None:
-    for timeouts, expected in (({"start": 600}, [600.0]), ({}, [])):
-        job = History(clustered({"worker": 2}, timeouts=timeouts)).start_without_ports()
-        started = job.now
-        job.wait()
-        assert [wait.until - EPOCH - started for wait in waits_of(job.job, EPOCH)] == expected

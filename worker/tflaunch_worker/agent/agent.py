@@ -17,7 +17,6 @@ from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.agent.left_files import LeftFiles
 from tflaunch_worker.agent.measurements import HostMeasurements
 from tflaunch_worker.agent.services import AgentParts, Services
-from tflaunch_worker.agent.stall import StallWatch
 from tflaunch_worker.agent.supervisor_link import SupervisorLink
 from tflaunch_worker.agent.task_ports import TaskPorts
 from tflaunch_worker.readable import duration_words
@@ -46,7 +45,6 @@ class Agent:
         self._left_files = LeftFiles(host.find_left_file)
         self._ports = TaskPorts(host, self._link)
         self._tasks: dict[str, Task] = {}
-        self._stall_watches: dict[str, StallWatch] = {}
 
         def progress_of(task: Task) -> dict[str, object]:
             return self._measurements.known_progress(task)
@@ -223,7 +221,7 @@ class Agent:
         self._host.listeners.close()
         stream = self._host.stream(name, attempt)
         self._link.add(stream)
-        progress = self._host.progress(lambda: self._is_alive(name))
+        progress = self._host.progress(lambda: self._note_report(name))
         try:
             command = self._host.command(name, message, progress)
         except host_vars.UnknownValueError as unknown:
@@ -243,8 +241,6 @@ class Agent:
         self._ports.begin(name, attempt, message, lambda: task.pid)
         self._measurements.begin(task, progress)
         self._services.begin_task(task, command)
-        if message.get("stall"):
-            self._stall_watches[name] = StallWatch(self._loop, message["stall"], task, self._link)
         self._host.start(task, self._services if self._services.find_starter(command) else None)
         if self._is_leaving:
             task.stop(self._grace)  # the order crossed our `host_leaving`; we end once no task lives
@@ -279,21 +275,17 @@ class Agent:
 
     def say(self, kind: str, **fields: object) -> None:
         """Queue an event for the supervisor."""
-        if kind == "task_started" and fields["task"] in self._stall_watches:
-            self._stall_watches[str(fields["task"])].begin()
         self._link.say(kind, **fields)
 
     def has_output(self, stream: Stream) -> None:
         """Schedule a stream that has new output for sending."""
-        self._is_alive(stream.task)
         self._ports.look_soon()
         self._link.has_output(stream)
 
-    def _is_alive(self, task: str) -> None:
-        """Note a sign of life of a task for its stall watch."""
-        watch = self._stall_watches.get(task)
-        if watch is not None:
-            watch.note_output()
+    def _note_report(self, name: str) -> None:
+        """Note that a task has reported its progress."""
+        if name in self._tasks:
+            self._tasks[name].spoke_at = self._loop.now()
 
     def bring_files(self, task: Task, brought: Callable[[], None]) -> None:
         """Send the launcher the files that a task has left, and call ``brought``."""
@@ -312,9 +304,6 @@ class Agent:
         self._services.end_task(task.name)
         self._ports.end(task.name)
         self._measurements.end(task.name)
-        watch = self._stall_watches.pop(task.name, None)
-        if watch is not None:
-            watch.cancel()
         self._stop_when_done()
 
     # ---- the cluster

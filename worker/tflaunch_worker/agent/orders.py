@@ -147,7 +147,6 @@ FIELDS: Dict[str, Dict[str, Check]] = {
         "attempt": attempt,
         "port": _port,
         "exclusive": optional(flag),
-        "stall": optional(seconds),
         "left_files": optional(mapping_of(task, integer())),
         **COMMAND,
     },

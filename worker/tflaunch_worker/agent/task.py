@@ -89,7 +89,7 @@ class Task:
         self.pid = 0
         self.is_gone = False
         self.last_output = LastOutput()
-        self.wrote_at: float | None = None
+        self.spoke_at: float | None = None
         self.command = command
         self._stream = stream
         self._loop = loop
@@ -264,7 +264,7 @@ class Task:
             return None
         if data:
             self.last_output.note(data)
-            self.wrote_at = self._loop.now()
+            self.spoke_at = self._loop.now()
             self._stream.append(data)
             self._listener.has_output(self._stream)
         return len(data)

@@ -24,7 +24,7 @@ def debug(words: tuple[str, ...]) -> int:
     """Attach this terminal to the debugger (pdb) of a TASK of RUN that waits at a breakpoint().
 
     Without TASK, to the first one that waits; if none does, wait for one. `c` continues the task, and so does Ctrl-D;
-    `q` ends the run; after Ctrl-C the task keeps waiting. Time limits for what hangs (stall, start, finish) are
+    `q` ends the run; after Ctrl-C the task keeps waiting. Time limits for what hangs (stall, finish) are
     suspended while it waits.
 
     \b

@@ -60,7 +60,9 @@ class Process(NamedTuple):
     """A process of a task.
 
     ``state`` is the letter of proc(5); ``cpu`` the number of CPUs that it used between the samples, ``cpu_wait`` the
-    number for which its threads waited; ``unread`` why there are no Python stacks, or "".
+    number for which its threads waited; ``unread`` why there are no Python stacks, or "". So far it has used
+    ``cpu_seconds``, its living threads have waited for a CPU for ``wait_seconds``, and ``traffic`` is how many bytes it
+    has read, written, sent and received.
     """
 
     pid: Count
@@ -71,13 +73,25 @@ class Process(NamedTuple):
     threads: tuple[Thread, ...]
     sockets: tuple[Socket, ...]
     cpu_wait: Moment = 0.0
+    cpu_seconds: Moment = 0.0
+    wait_seconds: Moment = 0.0
+    traffic: Count = 0
+
+
+class Signs(NamedTuple):
+    """The signs of life of an attempt of a task.
+
+    ``silence`` is the number of seconds since it last wrote output or reported progress, None if it never did.
+    """
+
+    task: Text
+    attempt: Attempt
+    silence: Seconds | None
+    progress: Progress | None
 
 
 class Evidence(NamedTuple):
-    """What an agent found about an attempt of a task.
-
-    ``silence`` is the number of seconds since it last wrote output, None if it never did.
-    """
+    """What an agent sees of an attempt of a task: its signs of life, and where its processes are."""
 
     task: Text
     attempt: Attempt

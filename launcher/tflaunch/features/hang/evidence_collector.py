@@ -1,48 +1,49 @@
-"""Collect from the agents where the processes of all tasks are, on demand."""
+"""Collect from the agents when tasks last spoke, or where their processes are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
-from tflaunch.features.hang.evidence import Evidence
+from tflaunch.features.hang.evidence import Evidence, Signs
 from tflaunch.mailbox import Mailbox
 from tflaunch.records import read_record
 
-_PATIENCE = 5.0  # seconds for an agent's answer, which needs two
+_PATIENCE = 5.0  # seconds for an agent's answer, which needs three
+
+Report = TypeVar("Report", Evidence, Signs)
+Take = Callable[[Mapping[str, Report], tuple[str, ...]], None]
+"""Takes the reports by task, and the hosts that did not answer."""
 
 
-def gather_evidence(session: Session, take: Callable[[Evidence], None], ended: Callable[[bool], None]) -> None:
-    """Pass each task's evidence to ``take``, then to ``ended`` whether that was all."""
+def gather(
+    session: Session, call: str, kind: type[Report], take: Callable[[Report], None], ended: Callable[[bool], None]
+) -> None:
+    """Pass each task's report to ``take``, then to ``ended`` whether that was all."""
 
     def told(message: dict[str, Any], body: bytes) -> None:
-        evidence = read_record(Evidence, message)
-        if session.has_started(evidence.task, evidence.attempt):
-            take(evidence)
+        report = read_record(kind, message)
+        if session.has_started(report.task, report.attempt):
+            take(report)
 
     waiter = Waiter(lambda *_: ended(True), lambda _: ended(False), told)
-    session.calls.begin("gather_evidence", waiter)
+    session.calls.begin(call, waiter)
 
 
-class Findings(NamedTuple):
-    """The evidence by task, and the hosts that did not answer."""
+class Collector(Generic[Report]):
+    """Makes one call to all agents at once. Requests that arrive before the answer share it."""
 
-    evidence: Mapping[str, Evidence]
-    silent_hosts: tuple[str, ...]
-
-
-class EvidenceCollector:
-    """Asks all agents at once. Requests that arrive before the answer share it."""
-
-    def __init__(self, sessions: Mapping[str, Session], mailbox: Mailbox) -> None:
+    def __init__(self, sessions: Mapping[str, Session], mailbox: Mailbox, call: str, kind: type[Report]) -> None:
         self._sessions = sessions
         self._mailbox = mailbox
+        self._call = call
+        self._kind: type[Report] = kind
         self._round: _Round | None = None
 
-    def collect(self, done: Callable[[Findings], None]) -> None:
+    def collect(self, done: Take[Report]) -> None:
         """Call ``done`` once all hosts have answered or timed out."""
         if self._round is not None:
             self._round.waiting.append(done)
@@ -58,23 +59,22 @@ class EvidenceCollector:
 
         self._mailbox.call_at(self._mailbox.now() + _PATIENCE, lambda: self._finish(current))
         for host, session in self._sessions.items():
-            take = lambda evidence: current.evidence.update({evidence.task: evidence})  # noqa: E731
-            gather_evidence(session, take, partial(end, host))
+            take = lambda report: current.reports.update({report.task: report})  # noqa: E731
+            gather(session, self._call, self._kind, take, partial(end, host))
 
     def _finish(self, finished: _Round) -> None:
         if self._round is not finished:
             return
         self._round = None
         silent = finished.silent | finished.awaited
-        findings = Findings(finished.evidence, tuple(host for host in self._sessions if host in silent))
         for done in finished.waiting:
-            done(findings)
+            done(finished.reports, tuple(host for host in self._sessions if host in silent))
 
 
 class _Round(NamedTuple):
-    """One question to all agents: evidence, hosts awaited and silent, and callers."""
+    """One question to all agents: reports, hosts awaited and silent, and callers."""
 
-    evidence: dict[str, Evidence]
+    reports: dict[str, Any]
     awaited: set[str]
     silent: set[str]
-    waiting: list[Callable[[Findings], None]]
+    waiting: list[Callable[[Mapping[str, Any], tuple[str, ...]], None]]

@@ -17,7 +17,7 @@ from tflaunch.explain import cluster_formation
 from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.explain.wording import listed
 from tflaunch.features.hang.evidence import Evidence, Socket
-from tflaunch.features.hang.position import IDLE, LONG, Group, Kind, Position, grouped, is_in_tensorflow, position_of
+from tflaunch.features.hang.position import IDLE, LONG, Group, Kind, Position, grouped, is_in_library, position_of
 from tflaunch.plan.model import SIDECAR
 from tflaunch_worker.readable import age_words, duration_words
 
@@ -25,7 +25,7 @@ _TRAINERS = ("chief", "worker", "ps")
 _SOON = 8.0  # seconds since the last output or step, before which a task may just be slow
 _LONG_IN_LOOP = 15.0  # as `LONG`, for tasks whose own code runs or polls, not a library that may work for minutes
 _OWN_FAULT = (Kind.STOPPED, Kind.DEBUGGED, Kind.INPUT, Kind.FILE, Kind.OWN)
-_WAITING = (Kind.TENSORFLOW, Kind.FORMS, Kind.SERVES)
+_WAITING = (Kind.LIBRARY, Kind.FORMS, Kind.SERVES)
 
 
 class Verdict(NamedTuple):
@@ -50,14 +50,14 @@ class Stacks(NamedTuple):
     tasks: Sequence[Evidence]
 
 
-def verdict(status: Status, evidence: Mapping[str, Evidence], exceeded: str = "") -> Verdict:
+def verdict(status: Status, evidence: Mapping[str, Evidence], is_over: bool = False) -> Verdict:
     """Return why the run does not go on, as far as the evidence shows it.
 
     Args:
         status: the run's status.
         evidence: what the agents found, by task.
-        exceeded: the limit that ends the run, if one does. After "start", tasks that do not listen on their ports are
-            too late, even if they are busy; after "stall", tasks that wait are to blame, even if none waits for them.
+        is_over: whether a limit of their silence is over: then tasks that wait are to blame, even if none waits for
+            them.
     """
     positions = [position_of(task, evidence.get(task.task)) for task in status.tasks]
     groups = grouped([at for at in positions if at.kind is not Kind.ENDED])
@@ -67,13 +67,13 @@ def verdict(status: Status, evidence: Mapping[str, Evidence], exceeded: str = ""
     found = (
         _stopped_sidecar(positions, sidecars, trainers, evidence)
         or _without_server(trainers, training)
-        or _find_culprit(trainers, training, evidence, exceeded)
+        or _find_culprit(trainers, training, evidence, is_over)
     )
     if found is None:
         return Verdict(_all_well(positions), (), groups)
     sentence, culprits = found
     age = _last_sign([at for at in positions if at.task in culprits], trainers, evidence)
-    if age < _SOON and not exceeded:
+    if age < _SOON and not is_over:
         again = f"ask again in {duration_words(_SOON - age)}"
         return Verdict(f"no verdict yet: the last output or step was {age_words(age)}; {again}", (), groups)
     groups = tuple(sorted(groups, key=lambda group: not set(group.tasks) & set(culprits)))
@@ -88,30 +88,29 @@ _Known = Mapping[str, Evidence]
 _Positions = Sequence[Position]
 
 
-def _find_culprit(tasks: _Tasks, positions: _Positions, evidence: _Known, exceeded: str) -> _Found:
+def _find_culprit(tasks: _Tasks, positions: _Positions, evidence: _Known, is_over: bool) -> _Found:
     """Return a sentence and the culprits; None if the run goes on or no cause shows."""
-    is_overdue = exceeded == "start"
     waiting = [at for at in positions if at.kind in _WAITING and at.is_stuck]
     guilty = [at for at in positions if at.kind in _OWN_FAULT and at.is_stuck]
     if any(at.kind is not Kind.SERVES for at in waiting):  # else, all may be ending
         guilty += [at for at in positions if at.kind is Kind.EXITS and at.is_stuck]
-    late = {name for name, task in tasks.items() if task.waiting_since or (is_overdue and task.listening is False)}
+    late = {name for name, task in tasks.items() if task.waiting_since}
     if any(at.kind is Kind.FORMS for at in waiting) or late:
         missing = [at for at in positions if tasks[at.task].listening is False and at.kind is not Kind.FORMS]
         expected = [task for task in tasks.values() if task.listening is not None]
-        if missing and (is_overdue or len(missing) < len(expected)):  # otherwise no task waits for them
+        if missing and len(missing) < len(expected):  # otherwise no task waits for them
             return _not_listening(tasks, missing, waiting, evidence, late)
     worst = [at for at in guilty if at.kind in (Kind.STOPPED, Kind.DEBUGGED)] or guilty
     held_up = [at for at in waiting if at.kind is not Kind.SERVES]
     if worst:
-        found = _stuck(tasks, worst, waiting, positions, evidence, exceeded)
+        found = _stuck(tasks, worst, waiting, positions, evidence, is_over)
         return found and (_alone(worst, held_up, evidence) or found)
     ended = [at for at in positions if at.kind is Kind.ENDED and tasks[at.task].role != "ps"]
     if ended and held_up and not _working(positions):
         return _sentence(ended, held_up, evidence), tuple(at.task for at in ended)
     busy = _working(positions)
     limit = _LONG_IN_LOOP if all(at.own == at.inner for at in busy) else LONG
-    if busy and held_up and (exceeded == "stall" or _silence(busy, evidence) >= limit):
+    if busy and held_up and (is_over or _silence(busy, evidence) >= limit):
         return _alone(busy, held_up, evidence) or (_sentence(busy, held_up, evidence), tuple(at.task for at in busy))
     if busy or not held_up or len(held_up) + len(ended) < len([at for at in positions if at.kind is not Kind.SERVES]):
         return None
@@ -144,7 +143,7 @@ def _without_server(tasks: _Tasks, positions: _Positions) -> _Found:
 
 def _alone(sleeping: _Positions, waiting: _Positions, evidence: _Known) -> _Found:
     """Blame a lone task in TensorFlow if others sleep at one line, maybe awaiting it."""
-    is_alone = len(waiting) == 1 < len(sleeping) and waiting[0].kind is Kind.TENSORFLOW
+    is_alone = len(waiting) == 1 < len(sleeping) and waiting[0].kind is Kind.LIBRARY
     if not is_alone or len(grouped(sleeping)) > 1 or sleeping[0].does not in IDLE:
         return None
     return _sentence(waiting, sleeping, evidence), (waiting[0].task,)
@@ -172,7 +171,7 @@ def _not_listening(
 
 
 def _stuck(
-    tasks: _Tasks, guilty: _Positions, waiting: _Positions, positions: _Positions, evidence: _Known, exceeded: str
+    tasks: _Tasks, guilty: _Positions, waiting: _Positions, positions: _Positions, evidence: _Known, is_over: bool
 ) -> _Found:
     """Blame tasks that wait for a person's action, or in their own code.
 
@@ -181,12 +180,12 @@ def _stuck(
     """
     polls = [at for at in _working(positions) if at.does in IDLE and guilty[0].kind is Kind.FILE]  # a coordinator
     others = [at for at in waiting if at.kind is not Kind.SERVES] or polls
-    patience = 0.0 if exceeded == "stall" else _LONG_IN_LOOP
+    patience = 0.0 if is_over else _LONG_IN_LOOP
     needs_person = guilty[0].kind in (Kind.STOPPED, Kind.DEBUGGED)
     if not needs_person and not others:
         is_cluster = any(task.listening is not None for task in tasks.values())
         is_slow = not is_cluster or _last_sign(guilty, tasks, evidence) < _LONG_IN_LOOP
-        if (_working(positions) or is_slow) and exceeded != "stall":
+        if (_working(positions) or is_slow) and not is_over:
             return None
     elif not needs_person and _working(positions) and _silence([*guilty, *polls], evidence) < patience:
         return None
@@ -223,7 +222,7 @@ def _apart(waiting: _Positions, evidence: _Known) -> _Found:
 
 def _called_alone(alone: Position, others: _Positions) -> str:
     """Explain a TensorFlow call that only some tasks have reached; "" for any other."""
-    is_elsewhere = alone.kind is Kind.TENSORFLOW and all(at.kind is Kind.TENSORFLOW for at in others)
+    is_elsewhere = alone.kind is Kind.LIBRARY and all(at.kind is Kind.LIBRARY for at in others)
     if not is_elsewhere or any(at.place == alone.place for at in others):
         return ""
     return f"; if all tasks take part in {alone.call}, as in a collective operation, each of them must call it"
@@ -270,7 +269,7 @@ def _sentence(guilty: _Positions, waiting: _Positions, evidence: _Known) -> str:
     since = f" since step {step:.0f}" if step else ""
     if first.kind is Kind.INPUT:
         does = f"{'has' if len(guilty) == 1 else 'have'} read no batch"
-        does += f"{since}{_at(first)}: the generator {first.does.partition('its generator ')[2]}"
+        does += f"{since}{_at(first)}: {first.does.partition(': ')[2]}"
         return f"{names} {does}{_waiters(waiting)}"
     silence = _silence(guilty, evidence)
     silent = f", silent for {duration_words(silence)}" if silence >= 1 and not since else ""
@@ -336,4 +335,4 @@ def _trains(at: Position, evidence: Mapping[str, Evidence]) -> bool:
     """Return whether a task may train without its cluster: by its stack or a step."""
     found = evidence[at.task]
     has_stepped = found.progress is not None and found.progress.step is not None
-    return has_stepped or any(is_in_tensorflow(process) for process in found.processes)
+    return has_stepped or any(is_in_library(process) for process in found.processes)

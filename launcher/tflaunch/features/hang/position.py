@@ -23,15 +23,22 @@ _STARVED = 0.5  # CPUs that a task uses or waits for; what waits for other thing
 _STEPS = 2.0  # a step that takes less than this many times the usual is not late
 
 _GENERATED = re.compile(r"^<(?!string>)")
-_TENSORFLOW = re.compile(
-    r"/(?:(?:site|dist)-packages/(?:tensorflow|(?:tf_)?keras)|tensorflow/python|(?:tf_)?keras/src)/"
+_FRAMEWORK = re.compile(
+    r"/(?:site|dist)-packages/(?:(?P<JAX>jax|jaxlib)|(?P<torch>torch)(?!/utils/data)|(?P<Horovod>horovod)"
+    r"|(?P<TensorFlow>tensorflow|(?:tf_)?keras))/|/(?:tensorflow/python|(?:tf_)?keras/src)/"
 )
+"""Libraries whose calls wait for other tasks; TensorFlow and Keras also where `pip install --target` puts them."""
 _DEBUGGERS = ("/bdb.py", "/pdb.py", "/cmd.py", "/debugpy/", "/pydevd")
 _ON_ITS_HOST = re.compile(r".*/(?:agents/[^/]+/code|site-packages|dist-packages|lib(?:64)?/python\d[^/]*)/")
 """The part of a path that differs between hosts: a copy made by `sync`, or where Python is installed."""
 _GENERATOR = "/tensorflow/python/ops/script_ops.py"  # calls Python from a graph: a generator of tf.data, py_function
 _TRACES = ("trace_function", "func_graph_from_py_func")  # not `call_function`, which runs in every step
-_FORMS = ("_initialize_multi_worker", "ensure_initialized", "_start_check_health_thread", "configure_collective_ops")
+_FORMS = re.compile(
+    r":(?:.*\.)?(?:_initialize_multi_worker|ensure_initialized|_start_check_health_thread|configure_collective_ops"
+    r"|init_process_group)$|/jax/_src/distributed\.py:.*initialize$"
+)
+"""Files and functions in which tasks wait until all are there."""
+_LOADER = "/torch/utils/data/"  # waits for its own processes
 _IMPORTER = "importlib._bootstrap"
 _MODULE = re.compile(
     r"(?:/(?:site|dist)-packages/|/lib(?:64)?/python3[^/]*/(?!site-|dist-|lib-dynload|importlib))([A-Za-z]\w{0,60})"
@@ -50,7 +57,7 @@ class Kind(Enum):
     INPUT = "waits for its input"
     FILE = "waits for a file"
     FORMS = "waits for the cluster to form"
-    TENSORFLOW = "waits in TensorFlow"
+    LIBRARY = "waits in a library for others"
     SERVES = "serves others"
     TRACES = "traces"
     WORKS = "works"
@@ -60,7 +67,7 @@ class Kind(Enum):
 _WAITS_FOR_CHILDREN = (Kind.OWN, Kind.INPUT, Kind.UNKNOWN)
 """What a task does that other processes of it may hold up: those of a pool, or a command."""
 
-_MAY_WORK = (Kind.OWN, Kind.EXITS, Kind.TENSORFLOW, Kind.UNKNOWN, Kind.INPUT)
+_MAY_WORK = (Kind.OWN, Kind.EXITS, Kind.LIBRARY, Kind.UNKNOWN, Kind.INPUT)
 
 
 class Position(NamedTuple):
@@ -112,14 +119,14 @@ def position_of(task: TaskStatus, evidence: Evidence | None) -> Position:
     kind = _kind(process, thread, own)
     working = evidence.processes if kind in _WAITS_FOR_CHILDREN else [process]
     is_stuck = kind in (Kind.STOPPED, Kind.DEBUGGED) or not (
-        thread.has_moved or _wants_cpu(working) or (kind is Kind.TENSORFLOW and _is_fed(process))
+        thread.has_moved or _wants_cpu(working) or (kind is Kind.LIBRARY and _is_fed(process))
     )
     if not is_stuck and kind is not Kind.TRACES:
         kind = Kind.WORKS if kind in _MAY_WORK else kind
     is_stuck = is_stuck and not _is_in_time(evidence)
     does = _does(kind, working, process, thread, own) + _stopped_children(kind, process, evidence.processes)
     does = _left(thread, does) if thread in _left_threads(process) else does
-    if is_stuck and kind in (Kind.SERVES, Kind.TENSORFLOW) and (held := _held_by_file(process)):
+    if is_stuck and kind in (Kind.SERVES, Kind.LIBRARY) and (held := _held_by_file(process)):
         kind, does = Kind.FILE, f"has a thread in TensorFlow that {_waits_for(held)}"
     return Position(task.task, kind, is_stuck, own, inner, does, depth, _call(thread.frames, own))
 
@@ -130,9 +137,9 @@ def _wants_cpu(processes: Sequence[Process]) -> bool:
     return used >= _BUSY or used + sum(process.cpu_wait for process in processes) >= _STARVED
 
 
-def is_in_tensorflow(process: Process) -> bool:
-    """Return whether a process's main thread is in TensorFlow or Keras, or serves."""
-    return any(_is_tensorflow(frame) for thread in process.threads[:1] for frame in thread.frames)
+def is_in_library(process: Process) -> bool:
+    """Return whether a process's main thread is in a library that trains, or serves."""
+    return any(_library(thread.frames) for thread in process.threads[:1])
 
 
 def _held_by_file(process: Process) -> Thread | None:
@@ -203,15 +210,15 @@ def _kind(process: Process, thread: Thread, own: Frame | None) -> Kind:
     inside = _inside(thread.frames, own)
     if any(name in frame.file for frame in inside for name in _DEBUGGERS):
         return Kind.DEBUGGED
-    if _makes_input(thread):
+    if _makes_input(thread) or any(_LOADER in frame.file for frame in inside):
         return Kind.INPUT
     if any(name in frame.file for frame in inside for name in _SERVES) and inside[0].function.endswith("join"):
         return Kind.SERVES
-    if any(frame.function.rpartition(".")[2] in _FORMS for frame in inside):
+    if any(_FORMS.search(f"{frame.file}:{frame.function}") for frame in inside):
         return Kind.FORMS
     if process.cpu >= _BUSY and any(map(_traces, thread.frames)):
         return Kind.TRACES
-    return Kind.TENSORFLOW if any(map(_is_tensorflow, inside)) and not _imports(thread, own) else Kind.OWN
+    return Kind.LIBRARY if _library(inside) and not _imports(thread, own) else Kind.OWN
 
 
 def _does(kind: Kind, working: Sequence[Process], process: Process, thread: Thread, own: Frame | None) -> str:
@@ -219,16 +226,17 @@ def _does(kind: Kind, working: Sequence[Process], process: Process, thread: Thre
     number = len([each for each in working if each.cpu >= _BUSY / 2])
     works = f"{used:.1f} CPUs" + (f" in {number} processes" if number > 1 else "")
     unread = f"; {process.unread}" if process.unread else ""
+    maker = "generator" if _makes_input(thread) else "data loader"
     where = f" in the kernel's {thread.wchan}" if thread.wchan else ""
     return {
         Kind.STOPPED: "is traced by a debugger" if process.state == "t" else "is stopped (SIGSTOP)",
         Kind.DEBUGGED: "waits for commands in a debugger",
-        Kind.INPUT: f"reads no input: its generator {_waits_for(thread)}",
+        Kind.INPUT: f"reads no input: the {maker} {_waits_for(thread)}",
         Kind.OWN: _imports(thread, own) or _waits_for(thread),
         Kind.EXITS: f"is leaving Python and {_waits_for(thread)}",
         Kind.SERVES: "serves others",
         Kind.FORMS: "waits for the other tasks to form the cluster",
-        Kind.TENSORFLOW: f"waits in TensorFlow ({_call(thread.frames, own)})",
+        Kind.LIBRARY: f"waits in {_library(_inside(thread.frames, own))} ({_call(thread.frames, own)})",
         Kind.TRACES: f"traces a function ({works})",
         Kind.WORKS: _works(working, used, works, _imports(thread, own)),
     }.get(kind, f"waits{where} (process {process.name}{unread})")
@@ -309,12 +317,14 @@ def _inside(frames: Sequence[Frame], own: Frame | None) -> Sequence[Frame]:
     return frames if own is None else frames[: list(frames).index(own)]
 
 
-def _is_tensorflow(frame: Frame) -> bool:
-    return _TENSORFLOW.search(frame.file) is not None
+def _library(frames: Sequence[Frame]) -> str:
+    """Return the innermost library in a stack whose calls wait for other tasks; "" if there is none."""
+    match = next((match for frame in frames if (match := _FRAMEWORK.search(frame.file))), None)
+    return "" if match is None else match.lastgroup or "TensorFlow"
 
 
 def _traces(frame: Frame) -> bool:
-    return frame.function.rpartition(".")[2] in _TRACES and _is_tensorflow(frame)
+    return frame.function.rpartition(".")[2] in _TRACES and _library([frame]) == "TensorFlow"
 
 
 def _call(frames: Sequence[Frame], own: Frame | None) -> str:

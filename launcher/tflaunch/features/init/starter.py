@@ -91,9 +91,8 @@ def _fields(
     yield _Field("tensorboard", "logs", comment)
     comment = "How often a failed job is restarted within a time (here: the defaults). A max of 0 disables restarts."
     yield _Field("restart", {"max": 3, "window": "10m"}, comment)
-    grace = "grace: the time that tasks have to save when they are stopped (default: 10s)."
-    stall = "stall: the time without output or progress after which a job has failed (default: no limit)."
-    yield _Field("timeouts", {"grace": "30s", "stall": "30m"}, f"{grace}\n{stall}")
+    grace = "The time that tasks have to save when they are stopped (default: 10s)."
+    yield _Field("timeouts", {"grace": "30s"}, grace)
     if "preload" in served_fields() and not program_source.check_command(command):
         comment = "Import TensorFlow once per host, and fork the tasks from that process."
         yield _Field("preload", ["tensorflow"], comment)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from tflaunch import private_files
 from tflaunch.core import policy, replay
 from tflaunch.core.annotations import NOTHING, Annotations
-from tflaunch.core.job_state import Cause, Job, Phase
+from tflaunch.core.job_state import Job, Phase
 from tflaunch.explain import causes, summary
 from tflaunch.explain.messages import away_words
 from tflaunch.runtime.watchers import Supervision, Watcher
@@ -55,9 +55,7 @@ class Occurrence(NamedTuple):
 
 def occurrences(before: Job, after: Job, known: Annotations = NOTHING) -> Iterator[Occurrence]:
     """Yield the occurrences between two states of a job, apart from its end."""
-    before, culprit = known.explained(before), after.culprit
-    if culprit is not before.culprit and culprit is not None and (culprit.cause, culprit.name) == (Cause.TIME, "stall"):
-        yield Occurrence("stalled", f"stalled-{after.attempt}", causes.describe(culprit, after.plan))
+    before = known.explained(before)
     if after.phase is Phase.WAITING_FOR_HOSTS is not before.phase:
         yield Occurrence("waiting", f"waiting-{after.attempt}", f"waiting for {away_words(after)}")
     if after.attempt != before.attempt:
@@ -119,6 +117,8 @@ class Notifier(Watcher):
     def take_annotations(self, known: Annotations) -> None:
         """Take what is known after another annotation."""
         self._annotations = known
+        if sentence := known.noticed_of(self._job):
+            self.notify([Occurrence("stalled", f"stalled-{self._job.attempt}", sentence)])
 
     def tell_end(self, job: Job, known: Annotations, state: str, rest: Iterable[str]) -> None:
         """Notify of the end of the run."""

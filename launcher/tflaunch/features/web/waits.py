@@ -10,7 +10,6 @@ from tflaunch.core import lost_hosts, policy
 from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import EXIT_INTERNAL
-from tflaunch.explain import cluster_formation
 from tflaunch.explain.wording import listed
 
 _MOST = 8
@@ -43,10 +42,6 @@ def _waits(job: Job) -> Iterator[Wait]:
     if job.exit_code is not None:
         return
     yield from _waits_for_hosts(job)
-    forming, limit = cluster_formation.forming(job), job.plan.timeouts.start
-    if forming is not None and limit is not None:
-        what = f"The cluster has not formed: {listed(forming.missing)} must listen"
-        yield Wait(what, policy.start_of_limits(job) + limit, "then the run ends")
     if job.phase is Phase.BACKING_OFF and job.deadlines.resume_at is not None:
         number = job.attempt + 1
         yield Wait(f"The backoff before attempt {number}", job.deadlines.resume_at, f"then attempt {number} starts")

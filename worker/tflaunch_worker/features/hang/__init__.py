@@ -5,5 +5,7 @@ from __future__ import annotations
 from tflaunch_worker.feature import Feature
 
 FEATURE = Feature(
-    "tflaunch_worker.features.hang.task_evidence:TaskEvidence", calls=("gather_evidence",), moments=("look_at_hang",)
+    "tflaunch_worker.features.hang.task_evidence:TaskEvidence",
+    calls=("find_signs", "gather_evidence"),
+    moments=("look_at_hang",),
 )

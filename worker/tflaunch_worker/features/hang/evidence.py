@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
 from tflaunch_worker import procfs
 from tflaunch_worker.features import python_stacks
+from tflaunch_worker.features.hang.traffic import Traffic
 from tflaunch_worker.features.python_runtime import UnreadableError
 from tflaunch_worker.inspect.usage import owners_of
 
@@ -63,10 +64,7 @@ class EvidenceCollector:
 
         Args:
             pids: returns the leading process of each living task; called for each sample.
-            answer: gets, per process, ``pid``, ``name``, ``state`` (the letter of proc(5)), ``cpu`` (in CPUs),
-                ``cpu_wait`` (the CPUs for which its threads waited), ``unread`` (why there are no Python stacks, or
-                ""), ``threads`` (``id``, ``state``, ``wchan``,
-                ``target``, ``has_moved``, ``frames``) and ``sockets`` (``state``, ``local``, ``peer``, ``unsent``).
+            answer: gets the fields of `tflaunch.features.hang.evidence.Process` of each process.
         """
         self._waiting.append(answer)
         if len(self._waiting) > 1:
@@ -99,9 +97,15 @@ class EvidenceCollector:
 
     def _tell(self, before: dict[str, list[_Sample]], after: dict[str, list[_Sample]]) -> None:
         earlier = {sample.pid: sample for samples in before.values() for sample in samples}
-        facts, tables = {}, _ConnectionTables()
+        facts, tables, traffic = {}, _ConnectionTables(), Traffic()
         for task, samples in after.items():
-            facts[task] = [_compare(sample, earlier.get(sample.pid), tables.seen_by(sample.pid)) for sample in samples]
+            facts[task] = [
+                {
+                    **_compare(sample, earlier.get(sample.pid), tables.seen_by(sample.pid)),
+                    "traffic": traffic.of(sample.pid),
+                }
+                for sample in samples
+            ]
             left = _MOST_FRAMES
             for process in facts[task]:
                 for thread in process["threads"]:
@@ -244,6 +248,8 @@ def _compare(sample: _Sample, earlier: _Sample | None, table: dict[str, dict[str
         "state": sample.state,
         "cpu": round(ticks / _TICKS / passed, 3) if passed > 0 else 0.0,
         "cpu_wait": round(waited / passed, 3) if passed > 0 else 0.0,
+        "cpu_seconds": sample.ticks / _TICKS,
+        "wait_seconds": round(sample.cpu_wait, 3),
         "unread": sample.unread,
         "threads": threads,
         "sockets": [known for known in sockets.values() if known["state"] != "established" or known["is_stuck"]][

@@ -1,4 +1,4 @@
-"""Reports of the positions of tasks' processes, also before a hung task is ended."""
+"""Reports of when tasks last spoke and of where their processes are, also before a hung task is ended."""
 
 from __future__ import annotations
 
@@ -18,24 +18,32 @@ if TYPE_CHECKING:
 class TaskEvidence(Service):
     """Finds out where tasks are."""
 
-    CALLS: ClassVar = {"gather_evidence": {}}
+    CALLS: ClassVar = {"find_signs": {}, "gather_evidence": {}}
 
     def __init__(self, agent: AgentParts) -> None:
         super().__init__(agent)
         self._collector = EvidenceCollector(agent.loop)
 
+    def find_signs(self, call: Call, message: dict[str, Any]) -> None:
+        """Tell when each task last wrote or reported something, which costs next to nothing."""
+        for name in self.agent.pids():
+            self._tell(call, name)
+        call.answer()
+
     def gather_evidence(self, call: Call, message: dict[str, Any]) -> None:
-        """Tell where the processes of each task are."""
+        """Tell, too, where the processes of each task are."""
         self._collector.ask(self.agent.pids, partial(self._answer, call))
 
     def _answer(self, call: Call, facts: Facts) -> None:
-        now = self.agent.loop.now()
         for name, processes in facts.items():
-            task = self.agent.tasks[name]
-            silence = None if task.wrote_at is None else now - task.wrote_at
-            known = {"task": name, "attempt": task.attempt, "silence": silence, "processes": processes}
-            call.tell(**known, progress=self.agent.progress_of(task) or None)
+            self._tell(call, name, processes=processes)
         call.answer()
+
+    def _tell(self, call: Call, name: str, **more: Any) -> None:
+        task = self.agent.tasks[name]
+        silence = None if task.spoke_at is None else self.agent.loop.now() - task.spoke_at
+        known = {"task": name, "attempt": task.attempt, "silence": silence}
+        call.tell(**known, progress=self.agent.progress_of(task) or None, **more)
 
     def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
         """Wait until all tasks are sampled, for which the supervisor asks meanwhile."""

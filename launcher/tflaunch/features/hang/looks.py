@@ -1,0 +1,73 @@
+"""Compare what was seen of tasks at several times: whether anything moves. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tflaunch.explain.run_status import Status
+from tflaunch.features.hang.evidence import Evidence
+from tflaunch.features.hang.position import IDLE, Kind, Position, position_of
+
+_IDLE_CPU = 0.05  # CPUs; the threads of an idle TensorFlow that poll use a tenth of that
+_IDLE_WAIT = 0.5  # CPUs used or waited for; what polls waits for less, on any machine
+_IDLE_BYTES = 1024.0, 128.0  # per second: of a task, and for each task with which it exchanges signs of life
+_IDLE_GPU = 5.0  # percent
+
+
+class Look(NamedTuple):
+    """What was seen of the tasks that train at a time; ``is_whole``: of all of them."""
+
+    at: float
+    evidence: Mapping[str, Evidence]
+    positions: Mapping[str, Position]
+    gpus: Mapping[str, float]
+    is_whole: bool
+
+
+def look(at: float, status: Status, evidence: Mapping[str, Evidence], is_whole: bool) -> Look:
+    """Return what was seen at a time."""
+    seen = [task for task in status.tasks if task.task in evidence]
+    positions = {task.task: position_of(task, evidence[task.task]) for task in seen}
+    gpus = {task.task: task.gpu_percent or 0.0 for task in seen}
+    return Look(at, evidence, positions, gpus, is_whole)
+
+
+def is_held(seen: Look) -> bool:
+    """Whether a person holds a task: it is stopped, or waits for a debugger."""
+    return any(at.kind in (Kind.STOPPED, Kind.DEBUGGED) for at in seen.positions.values())
+
+
+def is_at_work(seen: Look) -> bool:
+    """Whether a task computes, or makes input for one that waits."""
+    return any(not at.is_stuck and at.does not in IDLE for at in seen.positions.values())
+
+
+def wait_for_peers(seen: Look) -> bool:
+    """Whether a task waits in a library for others."""
+    return any(at.is_stuck and at.kind in (Kind.LIBRARY, Kind.FORMS) for at in seen.positions.values())
+
+
+def moves(before: Look, after: Look, may_compute: bool = False) -> bool:
+    """Whether a task has done something between two looks; with ``may_compute``, other than to compute."""
+    names = before.evidence.keys() & after.evidence.keys()
+    return any(_moves(before, after, name, len(names), may_compute) for name in names)
+
+
+def _moves(before: Look, after: Look, task: str, tasks: int, may_compute: bool) -> bool:
+    earlier = {process.pid: process for process in before.evidence[task].processes}
+    later = {process.pid: process for process in after.evidence[task].processes}
+    passed = after.at - before.at
+    if earlier.keys() != later.keys() or _place(before.positions[task]) != _place(after.positions[task]):
+        return True
+    moved = sum(abs(later[pid].traffic - earlier[pid].traffic) for pid in later)
+    if moved > (_IDLE_BYTES[0] + _IDLE_BYTES[1] * tasks) * passed:
+        return True
+    used = sum(later[pid].cpu_seconds - earlier[pid].cpu_seconds for pid in later)
+    waited = sum(max(later[pid].wait_seconds - earlier[pid].wait_seconds, 0.0) for pid in later)
+    is_busy = used > _IDLE_CPU * passed or used + waited > _IDLE_WAIT * passed or after.gpus[task] > _IDLE_GPU
+    return is_busy and not may_compute
+
+
+def _place(at: Position) -> tuple[object, object]:
+    return at.own, at.inner
