@@ -452,6 +452,9 @@ def test_two_samples_are_taken_with_a_pause() -> None:
     assert len(answers) == 2
     assert answers[0] is answers[1]
     assert os.getpid() in [process["pid"] for process in answers[0]["worker:0"]]
+    collector.ask(dict, answers.append)
+    loop.next()
+    assert answers[2] == {}, "no task was alive"
 
 
 def test_only_evidence_of_tasks_that_it_was_asked_to_start_is_passed_on() -> None:

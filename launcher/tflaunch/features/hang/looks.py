@@ -38,9 +38,9 @@ def is_held(seen: Look) -> bool:
     return any(at.kind in (Kind.STOPPED, Kind.DEBUGGED) for at in seen.positions.values())
 
 
-def is_at_work(seen: Look) -> bool:
-    """Whether a task computes, or makes input for one that waits."""
-    return any(not at.is_stuck and at.does not in IDLE for at in seen.positions.values())
+def is_still(seen: Look) -> bool:
+    """Whether no task computes, or makes input for one that waits."""
+    return bool(seen.positions) and all(at.is_stuck or at.does in IDLE for at in seen.positions.values())
 
 
 def wait_for_peers(seen: Look) -> bool:

@@ -13,6 +13,7 @@ from tflaunch.core.annotations import HangExplained, HangNoticed, StartExplained
 from tflaunch.core.events import JobHung
 from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Job, Phase
+from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.run_status import Status
 from tflaunch.features.hang import hang, looks
 from tflaunch.features.hang.evidence import Evidence, Signs
@@ -204,7 +205,7 @@ class SilenceWatch:
         else:
             self._looks.append(seen)
             self._look_at = seen.at + self._window / 2
-            if not looks.is_at_work(seen):
+            if looks.is_still(seen):
                 self._notice(verdict)
             if self._have_agreed(stage, silence, limit):
                 usual = self._record.longest.get(stage)
@@ -248,7 +249,10 @@ def _read_scale() -> float:
 def _is_watched(job: Job) -> bool:
     """Whether silence means something: the tasks run, nobody debugs them, and all their hosts are heard."""
     alive = _alive(job) if job.phase is Phase.RUNNING and not policy.is_debugged(job) else []
-    return bool(alive) and all(job.hosts[task.host].phase is HostPhase.CONNECTED for task in alive)
+    return bool(alive) and all(
+        job.hosts[task.host].phase is HostPhase.CONNECTED and job.tasks[task.task].phase is TaskPhase.RUNNING
+        for task in alive
+    )
 
 
 def _alive(job: Job) -> list[TaskPlan]:

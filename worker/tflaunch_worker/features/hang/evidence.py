@@ -70,11 +70,12 @@ class EvidenceCollector:
         if len(self._waiting) > 1:
             return
         before: dict[str, list[_Sample]] = {}
-        self._sample(pids(), before, lambda: self._loop.call_at(self._loop.now() + BETWEEN, again))
 
         def again() -> None:
             after: dict[str, list[_Sample]] = {}
             self._sample(pids(), after, lambda: self._tell(before, after))
+
+        self._sample(pids(), before, lambda: self._loop.call_at(self._loop.now() + BETWEEN, again))
 
     def _sample(self, pids: dict[str, int], samples: dict[str, list[_Sample]], done: Callable[[], object]) -> None:
         """Sample one task per round of the loop, then call ``done``."""
