@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from tflaunch import records
 from tflaunch.core import policy
-from tflaunch.core.annotations import HangExplained, HangNoticed, StartExplained
-from tflaunch.core.events import JobHung
-from tflaunch.core.host_state import HostPhase
+from tflaunch.core.annotations import HangExplained, StartExplained
 from tflaunch.core.job_state import Job, Phase
-from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.run_status import Status
-from tflaunch.features.hang import hang, looks
-from tflaunch.features.hang.evidence import Evidence, Signs
+from tflaunch.features.hang import hang
+from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.evidence_collector import Collector
-from tflaunch.features.hang.hang import Verdict
-from tflaunch.features.hang.looks import Look
-from tflaunch.features.hang.silence import WINDOW, Limits, SilenceRecord, Stage, limits, stage_of
-from tflaunch.features.hang.silence_history import read_silences, write_silences
-from tflaunch.plan.model import TaskPlan
+from tflaunch.features.hang.silence_watch import SilenceWatch
 from tflaunch.runtime.control_server import Caller
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker.printable import printable
-from tflaunch_worker.readable import duration_words
-
-_PERIOD = 10.0  # seconds between two questions for signs of life
-_SHORTEST_PERIOD = 0.5
-_SCALE = "TFLAUNCH_STALL_SCALE"
-_LOOKS = 3  # that must agree before a job is ended
-_PATIENCE = 2  # times the limit, after which hosts that do not answer delay the end no longer
 
 
 class HangWatcher(Watcher):
@@ -81,179 +65,3 @@ class HangWatcher(Watcher):
             )
 
         self._evidence.collect(tell)
-
-
-class SilenceWatch:
-    """Asks the agents for signs of life, looks at a job that is silent for too long, and ends one that hangs."""
-
-    def __init__(self, supervision: Supervision, evidence: Collector[Evidence]) -> None:
-        self._supervision = supervision
-        self._mailbox = supervision.mailbox
-        self._evidence = evidence
-        self._signs = Collector(supervision.sessions, self._mailbox, "find_signs", Signs)
-        self._scale = _read_scale()
-        self._period = max(_PERIOD / self._scale, _SHORTEST_PERIOD)
-        self._window = WINDOW / self._scale
-        self._job = supervision.job
-        self._plan = supervision.job.original
-        self._record = SilenceRecord(read_silences(supervision.config.directory.path, self._plan), self._scale)
-        self._begin(self._mailbox.now())
-        fixed = self._plan.timeouts.stall
-        if fixed:
-            self._period = max(min(self._period, fixed / 4), _SHORTEST_PERIOD)
-        self._mailbox.call_at(self._mailbox.now() + self._period, self._ask)
-
-    def _begin(self, now: float) -> None:
-        """Begin again: whatever was seen before says nothing about the present."""
-        self._record.restart(now)
-        self._alive: dict[str, int] = {}
-        self._spoke_at: dict[str, float] = {}
-        self._looks: list[Look] = []
-        self._look_at = 0.0
-        self._is_looking = False
-        self._is_noticed = False
-
-    def take(self, job: Job, now: float) -> None:
-        """Take the job's state after a step."""
-        before, self._job = self._job, job
-        if job.attempt != before.attempt:
-            self._begin(now)
-
-    # ---- signs of life
-
-    def _ask(self) -> None:
-        if self._job.phase is Phase.ENDED:
-            return
-        self._mailbox.call_at(self._mailbox.now() + self._period, self._ask)
-        if _is_watched(self._job):
-            self._signs.collect(self._take_signs)
-        else:
-            self._begin(self._mailbox.now())
-
-    def _take_signs(self, signs: Mapping[str, Signs], silent_hosts: tuple[str, ...]) -> None:
-        job, now = self._job, self._mailbox.now()
-        if not _is_watched(job):
-            return
-        alive = {task.task: job.tasks[task.task].attempt for task in _alive(job)}
-        if alive != self._alive:  # one has ended, or started: they go on
-            self._begin(now)
-            self._alive = alive
-        known = [each for name, each in signs.items() if alive.get(name) == each.attempt]
-        self._spoke_at.update({each.task: now - each.silence for each in known if each.silence is not None})
-        silence = now - max(self._spoke_at.values(), default=0.0)
-        stage = stage_of(job, [each.progress for each in known if each.progress is not None])
-        stage, silence, has_news = self._record.note(stage, silence, now)
-        if has_news:
-            write_silences(self._supervision.config.directory.path, self._plan, self._record.longest)
-        if silence < self._period:
-            self._forget()
-        else:
-            self._judge(stage, silence, limits(stage, self._record.longest, self._scale), now)
-
-    def _forget(self) -> None:
-        """Note that the tasks go on."""
-        if self._is_noticed:
-            self._mailbox.put(HangNoticed(self._job.attempt, ""))
-        self._is_noticed, self._looks, self._look_at = False, [], 0.0
-
-    def _judge(self, stage: Stage, silence: float, limit: Limits, now: float) -> None:
-        """Look at the tasks if a limit is near or over."""
-        fixed = self._plan.timeouts.stall
-        if fixed:
-            is_due = silence >= fixed
-        else:
-            is_near = fixed is None and silence >= limit.end - self._window
-            is_due = now >= self._look_at and (is_near or (silence >= limit.notice and not self._is_noticed))
-        if is_due and not self._is_looking:
-            self._is_looking = True
-            self._look(stage, silence, limit, now)
-
-    def _look(self, stage: Stage, silence: float, limit: Limits, began_at: float) -> None:
-        attempt = self._job.attempt
-
-        def take(evidence: Mapping[str, Evidence], silent_hosts: tuple[str, ...]) -> None:
-            self._supervision.measured(lambda status: see(status, evidence, silent_hosts))
-
-        def see(status: Status, evidence: Mapping[str, Evidence], silent_hosts: tuple[str, ...]) -> None:
-            if not self._is_looking or self._job.attempt != attempt:
-                return
-            self._is_looking = False
-            now, of_gang = self._mailbox.now(), {name: evidence[name] for name in self._alive if name in evidence}
-            have_spoken = any(each.silence is not None and each.silence < silence for each in of_gang.values())
-            if _is_watched(self._job) and not have_spoken:
-                unheard = {task.host for task in _alive(self._job)}.intersection(silent_hosts)
-                seen = looks.look(now, status, of_gang, is_whole=not unheard)
-                verdict = hang.verdict(status, evidence, is_over=True)
-                self._see(seen, verdict, stage, silence + now - began_at, limit)
-
-        self._evidence.collect(take)
-
-    # ---- looks at tasks that are silent
-
-    def _see(self, seen: Look, verdict: Verdict, stage: Stage, silence: float, limit: Limits) -> None:
-        """Say that the tasks hang, or end them, as far as this look and those before agree."""
-        fixed = self._plan.timeouts.stall
-        if looks.is_held(seen):  # by a person, who may go on
-            self._notice(verdict)
-            self._record.restart(seen.at)
-            self._looks = []
-        elif fixed:
-            self._end(verdict, f"no output or progress for {duration_words(fixed)} (timeouts.stall)")
-        elif self._looks and looks.moves(self._looks[-1], seen, may_compute=silence >= limit.spin):
-            self._looks = [seen]
-            self._look_at = seen.at + max(self._window / 2, silence / 10)
-        else:
-            self._looks.append(seen)
-            self._look_at = seen.at + self._window / 2
-            if looks.is_still(seen):
-                self._notice(verdict)
-            if self._have_agreed(stage, silence, limit):
-                usual = self._record.longest.get(stage)
-                known = f", and the longest healthy silence {stage.value} was {duration_words(usual)}" if usual else ""
-                self._end(verdict, f"no output or progress for {duration_words(silence)}: nothing moves{known}")
-
-    def _have_agreed(self, stage: Stage, silence: float, limit: Limits) -> bool:
-        """Whether the last looks show that a job hangs, and not one that waits for requests, say."""
-        last = self._looks[-_LOOKS:]
-        is_long = (
-            bool(last[-1].evidence)
-            and silence >= limit.end
-            and len(last) == _LOOKS
-            and last[-1].at - last[0].at >= self._window
-        )
-        is_whole = all(seen.is_whole for seen in last) or silence >= _PATIENCE * limit.end
-        is_training = policy.forms_cluster(self._plan) or stage is not Stage.FIRST_STEP
-        may_end = self._plan.timeouts.stall is None and (is_training or looks.wait_for_peers(last[-1]))
-        return is_long and is_whole and may_end
-
-    def _notice(self, verdict: Verdict) -> None:
-        if not self._is_noticed:
-            self._is_noticed = True
-            self._mailbox.put(HangNoticed(self._job.attempt, printable(verdict.sentence)))
-
-    def _end(self, verdict: Verdict, message: str) -> None:
-        place = verdict.groups[0].place if verdict.groups else ""
-        message = f"{message}; the stacks of the tasks are in their logs"
-        self._mailbox.put(JobHung(self._job.attempt, printable(message), printable(place)))
-        if verdict.culprits:
-            self._mailbox.put(HangExplained(printable(verdict.sentence)))
-
-
-def _read_scale() -> float:
-    """Return the number by which a test shortens all limits."""
-    with suppress(ValueError):
-        return max(float(os.environ.get(_SCALE, "1")), 1.0)
-    return 1.0
-
-
-def _is_watched(job: Job) -> bool:
-    """Whether silence means something: the tasks run, nobody debugs them, and all their hosts are heard."""
-    alive = _alive(job) if job.phase is Phase.RUNNING and not policy.is_debugged(job) else []
-    return bool(alive) and all(
-        job.hosts[task.host].phase is HostPhase.CONNECTED and job.tasks[task.task].phase is TaskPhase.RUNNING
-        for task in alive
-    )
-
-
-def _alive(job: Job) -> list[TaskPlan]:
-    return [task for task in policy.gang_tasks(job) if job.tasks[task.task].is_alive]
