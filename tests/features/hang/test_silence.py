@@ -166,7 +166,7 @@ def test_a_hang_is_noticed_and_ended(tmp_path: Path, program: list[Does], notice
 
 
 MOVES = {
-    "computes": Does(1.0, cpu=0.06),
+    "computes": Does(1.0, cpu=0.03),
     "downloads": Does(1.0, traffic=5000.0),
     "has a GPU at work": Does(1.0, gpu=50.0),
     "is in a debugger": Does(1.0, state="t"),

@@ -9,7 +9,7 @@ from tflaunch.explain.run_status import Status
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.position import IDLE, Kind, Position, position_of
 
-_IDLE_CPU = 0.05  # CPUs; the threads of an idle TensorFlow that poll use a tenth of that
+_IDLE_CPU = 0.02  # CPUs; the threads of an idle TensorFlow that poll use a tenth of that
 _IDLE_WAIT = 0.5  # CPUs used or waited for; what polls waits for less, on any machine
 _IDLE_BYTES = 1024.0, 128.0  # per second: of a task, and for each task with which it exchanges signs of life
 _IDLE_GPU = 5.0  # percent

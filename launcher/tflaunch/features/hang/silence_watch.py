@@ -154,7 +154,7 @@ class SilenceWatch:
         else:
             self._looks.append(seen)
             self._look_at = seen.at + self._window / 2
-            if looks.is_still(seen):
+            if verdict.culprits or looks.is_still(seen):
                 self._notice(verdict)
             if self._have_agreed(stage, silence, limit):
                 usual = self._record.longest.get(stage)
