@@ -89,12 +89,12 @@ class SilenceWatch:
             self._alive = alive
         known = [each for name, each in signs.items() if alive.get(name) == each.attempt]
         self._spoke_at.update({each.task: now - each.silence for each in known if each.silence is not None})
-        silence = now - max(self._spoke_at.values(), default=0.0)
+        last = now - max(self._spoke_at.values(), default=0.0)
         stage = stage_of(job, [each.progress for each in known if each.progress is not None])
-        stage, silence, has_news = self._record.note(stage, silence, now)
+        stage, silence, has_news = self._record.note(stage, last, now)
         if has_news:
             write_silences(self._supervision.config.directory.path, self._plan, self._record.longest)
-        if silence < self._period:
+        if last < self._period:
             self._forget()
         else:
             self._judge(stage, silence, limits(stage, self._record.longest, self._scale), now)
