@@ -36,6 +36,9 @@ FORM = Frame(f"{LIBRARY}/tensorflow/python/distribute/x.py", 9, "CollectiveAllRe
 JOIN = Frame(f"{LIBRARY}/tensorflow/python/training/server_lib.py", 5, "Server.join")
 NEXT = Frame(f"{LIBRARY}/tensorflow/python/data/ops/iterator_ops.py", 7, "next")
 PDB = Frame("/usr/lib/python3.11/pdb.py", 100, "Pdb.interaction")
+GATHER = Frame(f"{LIBRARY}/jax/experimental/multihost_utils.py", 99, "process_allgather")
+REDUCE = Frame(f"{LIBRARY}/torch/distributed/distributed_c10d.py", 9, "all_reduce")
+LOAD_BATCH = Frame(f"{LIBRARY}/torch/utils/data/dataloader.py", 9, "_MultiProcessingDataLoaderIter._try_get_data")
 TRAIN, DATA = Frame("/code/train.py", 28, "<module>"), Frame("/code/data.py", 40, "batches")
 IN_STEP = (EXECUTE, FIT, TRAIN)
 
@@ -81,6 +84,7 @@ def does(found: Verdict, task: str) -> str:
 NANOSLEEP = "hrtimer_nanosleep"
 FORMS = thread(FORM, TRAIN)
 STEP, MOVING_STEP = thread(*IN_STEP), thread(*IN_STEP, has_moved=True)
+GATHERS, REDUCES, LOADS = thread(GATHER, TRAIN), thread(REDUCE, TRAIN), thread(LOAD_BATCH, TRAIN)
 LOCKED, SLEEPS = thread(TRAIN), thread(DATA, wchan=NANOSLEEP)
 RUNS, POLLS = thread(DATA, has_moved=True), SLEEPS._replace(has_moved=True)
 GENERATOR = thread(DATA, CALL_PYTHON, wchan=NANOSLEEP)
@@ -110,6 +114,13 @@ VERDICTS: dict[str, tuple[tuple[Evidence, ...], str, str]] = {
         (w0(step=1564), w1(STEP, GENERATOR, step=1563), w2(step=1564)), "worker:1",
         "worker:1 has read no batch since step 1563 (data.py, line 40): the generator sleeps; "
         "worker:0, worker:2 wait for it in train.py, line 28"),
+    "a task of JAX that sleeps in its own code": (
+        (w0(GATHERS), w1(SLEEPS), w2(GATHERS)), "worker:1",
+        "worker:1 sleeps (data.py, line 40); worker:0, worker:2 wait for it in train.py, line 28"),
+    "none of those in one collective of torch": (
+        (w0(REDUCES), w1(REDUCES), w2(REDUCES)), "", "wait for each other in the same call (train.py, line 28)"),
+    "a loader of torch that waits for its own processes": (
+        (w0(REDUCES), w1(LOADS), w2(REDUCES)), "worker:1", "worker:1 has read no batch (train.py"),
     "a stopped task is worse than a sleep": (
         (w0(), w1(SLEEPS), w2(RUNS, state="T")), "worker:2",
         "worker:2 is stopped (SIGSTOP) (data.py, line 40); worker:0 waits for it in train.py, line 28; "
