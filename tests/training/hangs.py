@@ -130,6 +130,26 @@ HANGS = {
     "sleep": _in_loop("time.sleep(3600)  # here", says="sleeps"),
     "lock": _in_loop("lock = threading.Lock()\nlock.acquire()\nlock.acquire()  # here", says="lock"),
     "stopped": _in_loop("os.kill(os.getpid(), signal.SIGSTOP)  # here", says="SIGSTOP"),
+    "file that never comes": _in_loop("while not Path('never').exists():\n    time.sleep(1)  # here"),
+    "lock of a forked pool": _in_loop(
+        "import multiprocessing\nlock = threading.Lock()\nlock.acquire()\n"
+        "multiprocessing.get_context('fork').Pool(1, lock.acquire).map(int, [1])  # here",
+    ),
+    "lock of an import": _in_loop(
+        "Path('slow.py').write_text('import time; time.sleep(3600)')\nsys.path.insert(0, os.getcwd())\n"
+        "threading.Thread(target=__import__, args=['slow'], daemon=True).start()\ntime.sleep(1)\nimport slow  # here"
+    ),
+    "handler of a signal": _in_loop(
+        "signal.signal(signal.SIGUSR1, lambda *_: time.sleep(3600))  # here\n"
+        "os.kill(os.getpid(), signal.SIGUSR1)\ntime.time()",
+        says="sleeps",
+    ),
+    "queue": _in_loop("import queue\nqueue.Queue().get()  # here", says="lock or another thread"),
+    "full pipe of a command": _in_loop(
+        "subprocess.Popen(['cat', '/dev/zero'], stdout=subprocess.PIPE).wait()  # here", says="process"
+    ),
+    "save into a pipe": _in_loop("os.mkfifo('model')\nPath('model').write_text('x')  # here", says="pipe"),
+    "barrier of threads": _in_loop("threading.Barrier(2).wait()  # here", says="lock or another thread"),
     "subprocess": _in_loop("subprocess.run(['sleep', '3600'])  # here", says="process"),
     "silent service": _in_loop(
         "server = socket.create_server(('127.0.0.1', 0))\n"

@@ -16,6 +16,8 @@ from training.hangs import HANGS, HEALTHY, Hang
 pytestmark = pytest.mark.tensorflow
 FAST = ("stopped", "input", "uneven data", "never listens")
 """Those that `make test-all` tries beside the one of `make test`; `make nightly` tries all."""
+HELD = ("stopped", "breakpoint", "data service", "stopped parameter server", "endless loop")
+"""Those that are noticed, but not ended: a person may hold the task, or it computes."""
 NAMES = ["sleep", *(pytest.param(name, marks=pytest.mark.thorough) for name in (HANGS if LONG else FAST))]
 ASKS = 200 // len(HEALTHY) + 1 if LONG else 3
 
@@ -54,6 +56,23 @@ def test_the_task_and_the_line_are_named(home: Launch, tmp_path: Path, name: str
     line = re.search(r"\(hang\.py, line (\d+)\)", sentence)
     assert not hang.lines or (line is not None and int(line[1]) in hang.lines), sentence
     assert home.run("down", "-t", "0", run).returncode == 0
+
+
+@pytest.mark.skipif(not LONG, reason="waits a minute for each hang: TFLAUNCH_TEST_LONG=1")
+@pytest.mark.parametrize("name", [name for name in HANGS if name not in HELD])
+def test_it_is_ended_with_that_reason_and_the_next_attempt_runs(home: Launch, tmp_path: Path, name: str) -> None:
+    """Without a field of the spec; of the next attempt, it is enough that it begins."""
+    hang, home.directory = HANGS[name], tmp_path
+    again = "import os, sys\nif os.environ['TFLAUNCH_ATTEMPT'] != '0': sys.exit()\n"
+    (tmp_path / "hang.py").write_text(again + hang.program)
+    command, env = ["python", "hang.py", hang.culprits[0]], {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    before, home.env = home.env, {**home.env, "TFLAUNCH_STALL_SCALE": "100"}
+    home.succeed("up", home.spec(cluster=dict(hang.cluster), command=command, env=env, **hang.fields))
+    home.env = before
+    assert len(home.records("job_hung")) == 1
+    (explained,) = home.records("hang_explained")
+    assert all(name in explained["sentence"] for name in hang.culprits), explained
+    assert hang.says in explained["sentence"]
 
 
 @pytest.mark.thorough
