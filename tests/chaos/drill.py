@@ -18,7 +18,7 @@ _CUT = (1.0, 6.0, 14.0, 40.0)
 _TAKEN = (1.0, 6.0, 14.0)
 _LOCAL = (*(f"kill {who}" for who in OF_PROCESSES), *(f"stop {who}" for who in OF_PROCESSES), "follow and stop")
 _FAR = (*_LOCAL, "kill sshd", "cut", "black hole", "flap", "slow", "power off", "full disk")
-_LATER = {1: "take ports", 3: "exceed memory", 7: "step clock"}
+_LATER = {1: "take ports", 3: "exceed memory", 7: "step clock", 9: "hang"}
 """Kinds that were added later, by the last digit of the seeds that have one; the others have what they had before."""
 KINDS = (*_FAR, *_LATER.values())
 """The kinds of faults; those of `_FAR` beyond `_LOCAL` need other hosts than this machine."""

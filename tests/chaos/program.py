@@ -144,6 +144,9 @@ def say(directory: Path, number: int) -> None:
     sys.stdout.flush()
     if (directory / f"greed.{TASK}").exists():
         kept_alive.append(b"x" * GREED)
+    if (directory / f"hang.{TASK}").exists():
+        (directory / f"hang.{TASK}").unlink()
+        time.sleep(10**6)  # clock: it is the hang
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from support.memory_group import need_memory_groups
 from support.needs import need
 from support.sshd import Keyring
 
-SEEDS = (23955, 4856, 11283, 16867, 21759, 23811, 30167, 32638)
+SEEDS = (23955, 4856, 11283, 16867, 21759, 23811, 30167, 32638, 9)
 """Drills of three faults each, which all take effect; `make test` plays the first.
 
 When `draw` changes, `make chaos` shows which ones to choose.

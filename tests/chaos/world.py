@@ -68,6 +68,8 @@ class World:
             self.bed.control(self.launch)
         self.launch.env |= clocked
         self.launch.env["TF_CPP_MIN_LOG_LEVEL"] = "2"
+        if any(one.kind == "hang" for one in drill.faults):
+            self.launch.env["TFLAUNCH_STALL_SCALE"] = "100"
         self.places = _PLACES[drill.strategy]
         self.tasks = [f"{role}:{index}" for role, hosts in self.places.items() for index in range(len(hosts))]
         self.running: subprocess.Popen[str] | None = None
@@ -220,6 +222,7 @@ class World:
             "step clock": self._step_clock,
             "exceed memory": self._exceed_memory,
             "follow and stop": self._follow_and_stop,
+            "hang": self._hang,
             "kill sshd": self._kill_sshd,
         }
         if fault.kind in special:
@@ -326,6 +329,19 @@ class World:
             self.wait(lambda: group.kills() > 0 or not group.members())
             told.unlink()
             return f"{fault.kind} as {name}" if group.kills() else ""
+
+    def _hang(self, fault: Fault) -> str:
+        """Let a task that trains wait for ever, until tflaunch has ended the attempt."""
+        names = self.finishers()
+        name = names[fault.choice % len(names)]
+        told, before = self.directory / f"hang.{name}", self._hangs()
+        told.touch()
+        self.wait(lambda: self._hangs() > before)
+        told.unlink(missing_ok=True)
+        return f"{fault.kind} in {name}" if self._hangs() > before else ""
+
+    def _hangs(self) -> int:
+        return sum(record["kind"] == "job_hung" for record in self.launch.journal())
 
     # ---- ports
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from support.job_history import HERE, RUN, TASK, History, mirrored
+from support.job_history import HERE, RUN, TASK, History, mirrored, parameter_server
 from support.specs import clustered
 from support.ungreeted_run import supervision
 from tflaunch.core.annotations import Annotation, HangNoticed
@@ -220,6 +220,13 @@ def test_a_server_is_no_hang(tmp_path: Path) -> None:
         history = History(clustered({"worker": 1}, strategy="none")).start()
         world = World(tmp_path, history, Task(Does(MINUTE, every=5.0), Does(1.0, line=line)))
         assert ("ended" in dict(world.go_on(5 * HOUR))) is is_ended
+
+
+def test_what_servers_write_is_no_sign_of_training(tmp_path: Path) -> None:
+    """Those of a ParameterServerStrategy write for ever, as their chief hangs."""
+    serves = Task(Does(1.0, every=1.0))
+    world = World(tmp_path, parameter_server(), Task(Does(MINUTE, every=5.0), STEPS, Does(1.0)), *[serves] * 3)
+    assert 15 < dict(world.go_on(HOUR))["ended"] - 21 < 17
 
 
 def test_a_job_of_which_nothing_is_heard_is_not_ended(tmp_path: Path) -> None:

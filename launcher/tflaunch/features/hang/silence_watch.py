@@ -87,7 +87,7 @@ class SilenceWatch:
         if alive != self._alive:  # one has ended, or started: they go on
             self._begin(now)
             self._alive = alive
-        known = [each for name, each in signs.items() if alive.get(name) == each.attempt]
+        known = [signs[name] for name in _trainers(job) & signs.keys() if alive[name] == signs[name].attempt]
         self._spoke_at.update({each.task: now - each.silence for each in known if each.silence is not None})
         last = now - max(self._spoke_at.values(), default=0.0)
         stage = stage_of(job, [each.progress for each in known if each.progress is not None])
@@ -128,7 +128,8 @@ class SilenceWatch:
                 return
             self._is_looking = False
             now, of_gang = self._mailbox.now(), {name: evidence[name] for name in self._alive if name in evidence}
-            have_spoken = any(each.silence is not None and each.silence < silence for each in of_gang.values())
+            trainers = [of_gang[name] for name in _trainers(self._job) & of_gang.keys()]
+            have_spoken = any(each.silence is not None and each.silence < silence for each in trainers)
             if _is_watched(self._job) and not have_spoken:
                 unheard = {task.host for task in _alive(self._job)}.intersection(silent_hosts)
                 seen = looks.look(now, status, of_gang, is_whole=not unheard)
@@ -202,6 +203,12 @@ def _is_watched(job: Job) -> bool:
         job.hosts[task.host].phase is HostPhase.CONNECTED and job.tasks[task.task].phase is TaskPhase.RUNNING
         for task in alive
     )
+
+
+def _trainers(job: Job) -> set[str]:
+    """Return the living tasks whose words show that the job goes on: not servers, unless there are no others."""
+    alive = {task.task for task in _alive(job)}
+    return {task.task for task in policy.trainers(job.plan)} & alive or alive
 
 
 def _alive(job: Job) -> list[TaskPlan]:
