@@ -704,11 +704,12 @@ def test_nothing_of_a_run_is_left_whoever_is_killed(warm: Warm, victim: str) -> 
     assert warm.run().imported_by == server, "what took its place has the modules that it had imported"
 
 
-def test_a_server_that_does_not_answer_keeps_no_link(warm: Warm) -> None:
+def test_a_server_that_does_not_answer_keeps_no_link(warm: Warm, monkeypatch: pytest.MonkeyPatch) -> None:
     """The death of an agent is noticed, which a copy of its end of the link would hide; the server can be ended."""
     warm.run()
     server = warm.server()
     os.kill(server, signal.SIGSTOP)
+    monkeypatch.setattr(warm_client, "_PATIENCE", 1.0)  # seconds that are lost, as it is stopped
     assert [status["answers"] for status in warm_client.living_servers(str(warm.sockets)).values()] == [False]
     with warm.agent() as run:
         os.kill(run.talk.wait_for("greeted")["pid"], signal.SIGKILL)

@@ -50,7 +50,7 @@ function otherTheme() {
 }
 
 function showKeys() {
-  if (document.querySelector("dialog")) return;
+  if (document.querySelector("dialog[open]")) return;
   dialog("Keys", [h("dl", { className: "keys" }, KEYS.map(([key, does]) => [h("dt", {}, key), h("dd", {}, does)]))]);
 }
 
@@ -70,7 +70,7 @@ document.addEventListener("keydown", (event) => {
     event.target.blur();
     event.preventDefault(); // Chromium would empty the filter
   }
-  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog")) return;
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const keys = {
     "/": () => page.search?.focus(), "?": showKeys, t: otherTheme, f: () => page.follow?.(), b: up, Escape: up,
     j: () => page.focus?.focus(), k: () => page.focus?.focus(), ArrowDown: () => page.focus?.focus(),
