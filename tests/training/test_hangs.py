@@ -58,6 +58,7 @@ def test_the_task_and_the_line_are_named(home: Launch, tmp_path: Path, name: str
     assert home.run("down", "-t", "0", run).returncode == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not LONG, reason="waits a minute for each hang: TFLAUNCH_TEST_LONG=1")
 @pytest.mark.parametrize("name", [name for name in HANGS if name not in HELD])
 def test_it_is_ended_with_that_reason_and_the_next_attempt_runs(home: Launch, tmp_path: Path, name: str) -> None:
