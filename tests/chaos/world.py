@@ -331,7 +331,7 @@ class World:
             return f"{fault.kind} as {name}" if group.kills() else ""
 
     def _hang(self, fault: Fault) -> str:
-        """Let a task that trains wait for ever, until tflaunch has ended the attempt."""
+        """Let a task that trains wait without end, until tflaunch has ended the attempt."""
         names = self.finishers()
         name = names[fault.choice % len(names)]
         told, before = self.directory / f"hang.{name}", self._hangs()

@@ -43,7 +43,7 @@ class Does(NamedTuple):
 
 
 class Task:
-    """A task that does one thing after the other, and the last one for ever."""
+    """A task that does one thing after the other, and the last one until the end."""
 
     def __init__(self, *program: Does) -> None:
         self.program = program
@@ -223,7 +223,7 @@ def test_a_server_is_no_hang(tmp_path: Path) -> None:
 
 
 def test_what_servers_write_is_no_sign_of_training(tmp_path: Path) -> None:
-    """Those of a ParameterServerStrategy write for ever, as their chief hangs."""
+    """Those of a ParameterServerStrategy go on writing while their chief hangs."""
     serves = Task(Does(1.0, every=1.0))
     world = World(tmp_path, parameter_server(), Task(Does(MINUTE, every=5.0), STEPS, Does(1.0)), *[serves] * 3)
     assert 15 < dict(world.go_on(HOUR))["ended"] - 21 < 17

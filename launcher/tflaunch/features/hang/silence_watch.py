@@ -197,7 +197,7 @@ def _read_scale() -> float:
 
 
 def _is_watched(job: Job) -> bool:
-    """Whether silence means something: the tasks run, nobody debugs them, and all their hosts are heard."""
+    """Whether silence means something: all tasks run, no one is at a breakpoint, and all hosts are heard."""
     alive = _alive(job) if job.phase is Phase.RUNNING and not policy.is_debugged(job) else []
     return bool(alive) and all(
         job.hosts[task.host].phase is HostPhase.CONNECTED and job.tasks[task.task].phase is TaskPhase.RUNNING
