@@ -16,7 +16,15 @@ from support.job_history import HERE, RUN, TASK, History, mirrored, parameter_se
 from support.specs import clustered
 from support.ungreeted_run import supervision
 from tflaunch.core.annotations import Annotation, HangNoticed
-from tflaunch.core.events import BreakpointLeft, BreakpointReached, JobHung, LinkLost, LinkRestored
+from tflaunch.core.events import (
+    BreakpointLeft,
+    BreakpointReached,
+    JobHung,
+    LinkLost,
+    LinkRestored,
+    TaskExited,
+    TaskGone,
+)
 from tflaunch.core.measures import Progress
 from tflaunch.explain.run_status import Status
 from tflaunch.features.hang.silence import SilenceRecord, Stage, limits, stage_of
@@ -187,6 +195,15 @@ def test_tasks_that_compute_end_after_an_hour_without_a_step(tmp_path: Path) -> 
     world = World(tmp_path, mirrored(), *[Task(Does(MINUTE, every=5.0), STEPS, spins) for _ in "01"])
     assert 60 < dict(world.go_on(3 * HOUR))["ended"] - 21 < 80
     assert stage_of(world.history.job, [Progress(100, 1, 2, 100, None, {}, 1.0)]) is Stage.EPOCHS
+
+
+def test_a_notice_ends_when_a_task_ends(tmp_path: Path) -> None:
+    """The others go on, until they are silent for too long again."""
+    world = World(tmp_path, mirrored(), *[Task(Does(MINUTE, every=5.0), Does(1.0)) for _ in "01"])
+    world.go_on(15 * MINUTE)
+    world.happens(TaskExited(HERE, "worker:1", 0, 0, None, world.time), TaskGone(HERE, "worker:1", 0))
+    world.go_on(MINUTE)
+    assert [mail.sentence == "" for _, mail in world.said] == [False, True]
 
 
 @pytest.mark.parametrize("how", ["breakpoint", "lost link"])

@@ -85,6 +85,7 @@ class SilenceWatch:
             return
         alive = {task.task: job.tasks[task.task].attempt for task in _alive(job)}
         if alive != self._alive:  # one has ended, or started: they go on
+            self._forget()
             self._begin(now)
             self._alive = alive
         known = [signs[name] for name in _trainers(job) & signs.keys() if alive[name] == signs[name].attempt]
