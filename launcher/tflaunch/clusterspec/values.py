@@ -113,9 +113,8 @@ def parse_address(value: object) -> Address:
     if at and re.fullmatch(_NAME, name):
         remedy = f'write "{name}" here, and "hosts": {{"{name}": {{"ssh": "{user}@{name}"}}}}'
         raise InvalidValueError(f"{show_value(value)} names no host", remedy)
-    host = parse_host(host, 'write for example "10.0.0.1:2222"', shown=value)
-    if host.isdecimal():
-        raise InvalidValueError(f"{show_value(value)} names no host, as {host} is a number", _A_NUMBER)
+    remedy = _A_NUMBER if host.isdecimal() else 'write for example "10.0.0.1:2222"'
+    host = parse_host(host, remedy, shown=value)
     if port is None:
         return Address(host, None)
     if _is_port(port):
@@ -136,7 +135,7 @@ def parse_host(value: object, remedy: str = 'write for example "h1" or "10.0.0.1
     """
     shown = value if shown is None else shown
     text = value[1:-1] if isinstance(value, str) and re.fullmatch(r"\[.*:.*\]", value) else value
-    if isinstance(text, str) and re.fullmatch(_NAME, text):
+    if isinstance(text, str) and re.fullmatch(_NAME, text) and not text.isdecimal():
         return text
     if isinstance(text, str) and ":" in text and "%" in text:
         raise InvalidValueError(
