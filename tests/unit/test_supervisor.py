@@ -39,6 +39,7 @@ from tflaunch.core.events import (
 )
 from tflaunch.core.job_state import Phase
 from tflaunch.explain import summary
+from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.plan.attempts import addresses
 
 pytestmark = pytest.mark.unit
@@ -433,11 +434,18 @@ def test_why_a_gang_hangs_is_known_beside_the_job() -> None:
 
 
 def test_a_noticed_hang_is_that_of_its_attempt() -> None:
+    """While nothing else holds it up; only when the tasks go on by themselves, that is said."""
     history = mirrored(1).happens(HangNoticed(0, "worker:0 sleeps"))
     assert history.known.noticed_of(history.job) == "worker:0 sleeps"
     history.happens(HangNoticed(0, ""))
     assert history.known.noticed_of(history.job) == ""
-    history.happens(HangNoticed(0, "worker:0 sleeps")).ends("worker:0", None, 9)
+    history.happens(HangNoticed(0, "worker:0 sleeps"), BreakpointReached(HERE, "worker:0", 0, "a.py", 1, "f"))
+    assert history.known.noticed_of(history.job) == ""
+    gone, logs = HangNoticed(0, ""), Logs("", lambda *_: [])
+    assert messages_about(history.job, gone, history.job, 0.0, logs, history.known) == []
+    history.happens(BreakpointLeft(HERE, "worker:0", 0))
+    assert messages_about(history.job, gone, history.job, 0.0, logs, history.known) == ["the tasks go on"]
+    history.ends("worker:0", None, 9)
     assert history.known.noticed_of(history.job) == ""
 
 

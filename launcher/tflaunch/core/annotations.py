@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 from tflaunch.core import policy
 from tflaunch.core.events import Attempt, Reason, Seconds
-from tflaunch.core.job_state import Cause, Job, Phase
+from tflaunch.core.job_state import Cause, Job
 from tflaunch.core.task_state import TaskState
 from tflaunch.records import Range
 
@@ -147,9 +147,9 @@ class Annotations(NamedTuple):
         return sentence if attempt == job.attempt else ""
 
     def noticed_of(self, job: Job) -> str:
-        """Return why the tasks of this attempt are silent; "" if they are not."""
+        """Return why the tasks of this attempt are silent; "" if they are not, or held up from outside."""
         sentence, attempt, _ = self.noticed
-        return sentence if attempt == job.attempt and job.phase is Phase.RUNNING else ""
+        return sentence if sentence and attempt == job.attempt and policy.can_hang(job) else ""
 
     def explained(self, job: Job) -> Job:
         """Return a job for people: why a host ended that is to blame."""

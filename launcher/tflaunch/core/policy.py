@@ -348,6 +348,17 @@ def is_debugged(job: Job) -> bool:
     return job.tasks.count(AT_BREAKPOINT) > 0
 
 
+def can_hang(job: Job) -> bool:
+    """Whether silence means something: the gang runs, no task is at a breakpoint, and all hosts are heard."""
+    if job.phase is not Phase.RUNNING or is_debugged(job):
+        return False
+    alive = [task for task in gang_tasks(job) if job.tasks[task.task].is_alive]
+    return bool(alive) and all(
+        job.hosts[task.host].phase is HostPhase.CONNECTED and job.tasks[task.task].phase is TaskPhase.RUNNING
+        for task in alive
+    )
+
+
 def restart_limits(before: Job, job: Job, now: float) -> Job:
     """Start the limits of a job again once no task is at a breakpoint."""
     if not is_debugged(before) or is_debugged(job):

@@ -19,9 +19,11 @@ from tflaunch.core.annotations import Annotation, HangNoticed
 from tflaunch.core.events import (
     BreakpointLeft,
     BreakpointReached,
+    HostLeaving,
     JobHung,
     LinkLost,
     LinkRestored,
+    StopRequested,
     TaskExited,
     TaskGone,
 )
@@ -96,7 +98,8 @@ class World:
         self.is_heard, self.calls, self._numbers = True, self, itertools.count()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         told = supervision(history.job, directory, self, {HERE: self})
-        self.watcher = HangWatcher(told._replace(status=self.status, measured=lambda tell: tell(self.status())))
+        self.told = told._replace(status=self.status, measured=lambda tell: tell(self.status()))
+        self.watcher = HangWatcher(self.told)
         self.watcher.watch(history.job, self.time)
 
     # ---- as a mailbox
@@ -109,9 +112,7 @@ class World:
 
     def put(self, mail: Any) -> None:
         self.said.append((self.time - self.history.now, mail))
-        if not isinstance(mail, Annotation):
-            self.history.happens(mail)
-            self.watcher.watch(self.history.job, self.time)
+        self.happens(mail)
 
     # ---- as a session and its calls
 
@@ -129,13 +130,28 @@ class World:
 
     # ---- what happens
 
+    def noticed(self) -> str:
+        """Return what the screen says of a hang; "" for nothing."""
+        return self.history.known.noticed_of(self.history.job)
+
+    def take_over(self) -> None:
+        """Let another supervisor go on."""
+        self._timers.clear()
+        self.watcher = HangWatcher(self.told)
+        self.watcher.take_annotations(self.history.known)
+        self.watcher.watch(self.history.job, self.time)
+
     def status(self) -> Status:
         gpus = {name: task.program[-1].gpu for name, task in self.tasks.items()}
         return RUN._replace(tasks=tuple(TASK._replace(task=name, gpu_percent=gpus[name]) for name in gpus))
 
     def happens(self, *events: Any) -> None:
-        self.history.happens(*events)
-        self.watcher.watch(self.history.job, self.time)
+        for event in events:
+            self.history.happens(event)
+            if isinstance(event, Annotation):
+                self.watcher.take_annotations(self.history.known)
+            else:
+                self.watcher.watch(self.history.job, self.time)
 
     def go_on(self, seconds: float) -> list[tuple[str, float]]:
         """Let time pass; return what was said since the beginning, and when, in minutes."""
@@ -206,20 +222,52 @@ def test_a_notice_ends_when_a_task_ends(tmp_path: Path) -> None:
     assert [mail.sentence == "" for _, mail in world.said] == [False, True]
 
 
-@pytest.mark.parametrize("how", ["breakpoint", "lost link"])
-def test_what_holds_up_a_job_suspends_its_limits(tmp_path: Path, how: str) -> None:
-    """Afterwards they begin again in full."""
+HOLDS_UP = {
+    "breakpoint": (BreakpointReached(HERE, "worker:1", 0, "a.py", 1, "f"), BreakpointLeft(HERE, "worker:1", 0)),
+    "lost link": (LinkLost(HERE, "no route"), LinkRestored(HERE, False)),
+}
+
+
+@pytest.mark.parametrize("how", HOLDS_UP)
+@pytest.mark.parametrize("supervisors", [1, 2])
+def test_what_holds_up_a_job_suspends_its_limits(tmp_path: Path, how: str, supervisors: int) -> None:
+    """A notice is taken back at once, also that of an earlier supervisor; afterwards the limits begin again in full."""
     world = World(tmp_path, mirrored(), *[Task(Does(MINUTE, every=5.0), Does(1.0)) for _ in "01"])
     world.go_on(HOUR - MINUTE)
-    began, ended = {
-        "breakpoint": (BreakpointReached(HERE, "worker:1", 0, "a.py", 1, "f"), BreakpointLeft(HERE, "worker:1", 0)),
-        "lost link": (LinkLost(HERE, "no route"), LinkRestored(HERE, False)),
-    }[how]
+    if supervisors > 1:
+        world.take_over()
+    began, ended = HOLDS_UP[how]
+    assert world.noticed()
     world.happens(began)
-    world.go_on(MINUTE)
+    assert not world.noticed()
     world.happens(ended)
+    assert not world.noticed()
     assert "ended" not in dict(world.go_on(59 * MINUTE))
     assert "ended" in dict(world.go_on(5 * MINUTE))
+
+
+@pytest.mark.parametrize("event", [HostLeaving(HERE, "it is drained", True), StopRequested(10.0)])
+def test_no_notice_outlives_a_drain_or_a_stop(tmp_path: Path, event: Any) -> None:
+    """Nor is it said that the tasks go on."""
+    world = World(tmp_path, mirrored(), *[Task(Does(MINUTE, every=5.0), Does(1.0)) for _ in "01"])
+    world.go_on(15 * MINUTE)
+    assert world.noticed()
+    world.happens(event)
+    assert not world.noticed()
+    assert len(world.go_on(MINUTE)) == 1
+
+
+def test_a_notice_says_who_is_stopped_until_that_goes_on(tmp_path: Path) -> None:
+    """Then the silence begins again."""
+    waits = Task(Does(MINUTE, every=5.0), Does(1.0))
+    stopped = Task(Does(MINUTE, every=5.0), Does(19 * MINUTE), Does(HOUR, state="T"), Does(1.0))
+    world = World(tmp_path, mirrored(), waits, stopped)
+    for minutes, sentence in ((12, "worker:0, worker:1 wait"), (48, "worker:1 is stopped"), (23, "")):
+        world.go_on(minutes * MINUTE)
+        assert world.noticed().startswith(sentence), minutes
+    assert world.noticed() == ""
+    assert [name for name, _ in world.go_on(55 * MINUTE)] == ["noticed"] * 4
+    assert "ended" in dict(world.go_on(10 * MINUTE))
 
 
 def test_a_limit_of_the_user_counts_silence_alone(tmp_path: Path) -> None:

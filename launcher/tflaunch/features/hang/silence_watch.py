@@ -9,9 +9,7 @@ from contextlib import suppress
 from tflaunch.core import policy
 from tflaunch.core.annotations import HangExplained, HangNoticed
 from tflaunch.core.events import JobHung
-from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Job, Phase
-from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.run_status import Status
 from tflaunch.features.hang import hang, looks
 from tflaunch.features.hang.evidence import Evidence, Signs
@@ -35,7 +33,8 @@ _PATIENCE = 2  # times the limit, after which hosts that do not answer delay the
 class SilenceWatch:
     """Asks the agents for signs of life, looks at a job that is silent for too long, and ends one that hangs."""
 
-    def __init__(self, supervision: Supervision, evidence: Collector[Evidence]) -> None:
+    def __init__(self, supervision: Supervision, evidence: Collector[Evidence], *, is_noticed: bool) -> None:
+        """Begin to watch a running job; ``is_noticed``: an earlier supervisor has told that it hangs."""
         self._supervision = supervision
         self._mailbox = supervision.mailbox
         self._evidence = evidence
@@ -46,7 +45,10 @@ class SilenceWatch:
         self._job = supervision.job
         self._plan = supervision.job.original
         self._record = SilenceRecord(read_silences(supervision.config.directory.path, self._plan), self._scale)
-        self._begin(self._mailbox.now())
+        self._is_noticed, self._is_held = is_noticed, False
+        self._looks: list[Look] = []
+        self._look_at = 0.0
+        self._restart(self._mailbox.now())
         fixed = self._plan.timeouts.stall
         if fixed:
             self._period = max(min(self._period, fixed / 4), _SHORTEST_PERIOD)
@@ -54,18 +56,22 @@ class SilenceWatch:
 
     def _begin(self, now: float) -> None:
         """Begin again: whatever was seen before says nothing about the present."""
+        self._forget()
+        self._restart(now)
+
+    def _restart(self, now: float) -> None:
         self._record.restart(now)
         self._alive: dict[str, int] = {}
         self._spoke_at: dict[str, float] = {}
-        self._looks: list[Look] = []
-        self._look_at = 0.0
         self._is_looking = False
-        self._is_noticed = False
 
     def take(self, job: Job, now: float) -> None:
         """Take the job's state after a step."""
         before, self._job = self._job, job
         if job.attempt != before.attempt:
+            self._is_noticed = False  # what was said is about the attempt before
+            self._begin(now)
+        elif self._is_noticed and not policy.can_hang(job):
             self._begin(now)
 
     # ---- signs of life
@@ -74,18 +80,17 @@ class SilenceWatch:
         if self._job.phase is Phase.ENDED:
             return
         self._mailbox.call_at(self._mailbox.now() + self._period, self._ask)
-        if _is_watched(self._job):
+        if policy.can_hang(self._job):
             self._signs.collect(self._take_signs)
         else:
             self._begin(self._mailbox.now())
 
     def _take_signs(self, signs: Mapping[str, Signs], silent_hosts: tuple[str, ...]) -> None:
         job, now = self._job, self._mailbox.now()
-        if not _is_watched(job):
+        if not policy.can_hang(job):
             return
         alive = {task.task: job.tasks[task.task].attempt for task in _alive(job)}
         if alive != self._alive:  # one has ended, or started: they go on
-            self._forget()
             self._begin(now)
             self._alive = alive
         known = [signs[name] for name in _trainers(job) & signs.keys() if alive[name] == signs[name].attempt]
@@ -101,20 +106,22 @@ class SilenceWatch:
             self._judge(stage, silence, limits(stage, self._record.longest, self._scale), now)
 
     def _forget(self) -> None:
-        """Note that the tasks go on."""
-        if self._is_noticed:
+        """Note that the tasks go on, or that something else holds them up."""
+        if self._is_noticed and self._job.phase is Phase.RUNNING:
             self._mailbox.put(HangNoticed(self._job.attempt, ""))
-        self._is_noticed, self._looks, self._look_at = False, [], 0.0
+        self._is_noticed, self._is_held, self._looks, self._look_at = False, False, [], 0.0
 
     def _judge(self, stage: Stage, silence: float, limit: Limits, now: float) -> None:
         """Look at the tasks if a limit is near or over."""
         fixed = self._plan.timeouts.stall
-        if fixed:
+        if self._is_held:
+            is_due = True
+        elif fixed:
             is_due = silence >= fixed
         else:
             is_near = fixed is None and silence >= limit.end - self._window
-            is_due = now >= self._look_at and (is_near or (silence >= limit.notice and not self._is_noticed))
-        if is_due and not self._is_looking:
+            is_due = is_near or (silence >= limit.notice and not self._is_noticed)
+        if is_due and now >= self._look_at and not self._is_looking:
             self._is_looking = True
             self._look(stage, silence, limit, now)
 
@@ -131,7 +138,7 @@ class SilenceWatch:
             now, of_gang = self._mailbox.now(), {name: evidence[name] for name in self._alive if name in evidence}
             trainers = [of_gang[name] for name in _trainers(self._job) & of_gang.keys()]
             have_spoken = any(each.silence is not None and each.silence < silence for each in trainers)
-            if _is_watched(self._job) and not have_spoken:
+            if policy.can_hang(self._job) and not have_spoken:
                 unheard = {task.host for task in _alive(self._job)}.intersection(silent_hosts)
                 seen = looks.look(now, status, of_gang, is_whole=not unheard)
                 verdict = hang.verdict(status, evidence, is_over=True)
@@ -145,9 +152,12 @@ class SilenceWatch:
         """Say that the tasks hang, or end them, as far as this look and those before agree."""
         fixed = self._plan.timeouts.stall
         if looks.is_held(seen):  # by a person, who may go on
+            self._is_noticed = self._is_noticed and self._is_held
             self._notice(verdict)
             self._record.restart(seen.at)
-            self._looks = []
+            self._is_held, self._looks, self._look_at = True, [], seen.at + self._window / 2
+        elif self._is_held:
+            self._begin(seen.at)
         elif fixed:
             self._end(verdict, f"no output or progress for {duration_words(fixed)} (timeouts.stall)")
         elif self._looks and looks.moves(self._looks[-1], seen, may_compute=silence >= limit.spin):
@@ -195,15 +205,6 @@ def _read_scale() -> float:
     with suppress(ValueError):
         return max(float(os.environ.get(_SCALE, "1")), 1.0)
     return 1.0
-
-
-def _is_watched(job: Job) -> bool:
-    """Whether silence means something: all tasks run, no one is at a breakpoint, and all hosts are heard."""
-    alive = _alive(job) if job.phase is Phase.RUNNING and not policy.is_debugged(job) else []
-    return bool(alive) and all(
-        job.hosts[task.host].phase is HostPhase.CONNECTED and job.tasks[task.task].phase is TaskPhase.RUNNING
-        for task in alive
-    )
 
 
 def _trainers(job: Job) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tflaunch import records
 from tflaunch.core import policy
-from tflaunch.core.annotations import HangExplained, StartExplained
+from tflaunch.core.annotations import NOTHING, Annotations, HangExplained, StartExplained
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.explain.run_status import Status
 from tflaunch.features.hang import hang
@@ -28,6 +28,7 @@ class HangWatcher(Watcher):
         self._mailbox = supervision.mailbox
         self._evidence = Collector(supervision.sessions, self._mailbox, "gather_evidence", Evidence)
         self._silence: SilenceWatch | None = None
+        self._known = NOTHING
 
     def watch(self, job: Job, now: float) -> None:
         """Explain hangs for which tasks are stopped, and tasks that do not listen in time."""
@@ -39,9 +40,15 @@ class HangWatcher(Watcher):
             current = self._supervision.status()  # as it is now: when the agents have answered, tasks may be gone
             self._evidence.collect(lambda evidence, _: self._explain(current, evidence))
         if self._silence is None and job.phase is Phase.RUNNING:
-            self._silence = SilenceWatch(self._supervision, self._evidence)
+            sentence, attempt, _ = self._known.noticed
+            is_noticed = bool(sentence) and attempt == job.attempt
+            self._silence = SilenceWatch(self._supervision._replace(job=job), self._evidence, is_noticed=is_noticed)
         if self._silence is not None:
             self._silence.take(job, now)
+
+    def take_annotations(self, known: Annotations) -> None:
+        """Take what is known after another annotation, also one of an earlier supervisor."""
+        self._known = known
 
     def _explain(self, current: Status, evidence: Mapping[str, Evidence]) -> None:
         verdict = hang.verdict(current, evidence, is_over=True)
