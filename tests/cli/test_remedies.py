@@ -21,7 +21,7 @@ from support.launch import Launch
 from tflaunch.cli import main
 from tflaunch.cli.arguments.unknown_options import ANSWERS
 from tflaunch.clusterspec.model import Spec
-from tflaunch.features.programs.shell_rules import check_commands
+from tflaunch.features.programs.program_rules import check_commands
 
 pytestmark = pytest.mark.cli
 

@@ -32,8 +32,7 @@ from tflaunch.features.debug.debugger_relay import REASONS, Debugging
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.evidence_collector import gather
-from tflaunch.features.memory.memory_growth import MemoryGrowth
-from tflaunch.features.memory.memory_monitor import HostVitals, watch_memory
+from tflaunch.features.memory.memory_growth import HostVitals, MemoryGrowth, watch_memory
 from tflaunch.features.metrics.metrics import families
 from tflaunch.features.profile.profiler import profile
 from tflaunch.features.uploads import HashedFile

@@ -20,7 +20,7 @@ from tflaunch.clusterspec import load, spec_file
 from tflaunch.clusterspec.model import Spec
 from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import Problem, SpecError
-from tflaunch.features.env import shell_exports
+from tflaunch.features.env import command
 from tflaunch.features.render import targets
 from tflaunch.plan import lint, placeholders, planner, serialize
 
@@ -158,7 +158,7 @@ def _plan(spec: Spec, number: int) -> None:
     json.dumps(serialize.as_json(placeholders.shown(plan)))
     for process in plan.processes():
         filled = placeholders.fill(process, plan, "run", "0")
-        shell_exports.shell_exports(plan, filled)
+        command.shell_exports(plan, filled)
     engine = list(targets.ENGINES)[number % len(targets.ENGINES)]
     if problems := targets.find_problems(engine, spec):
         _check_problems(problems)

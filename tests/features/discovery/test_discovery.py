@@ -20,7 +20,7 @@ from tflaunch.clusterspec.values import Address
 from tflaunch.discovery import local_machine, resolve
 from tflaunch.errors import SpecError
 from tflaunch.features import port_holder
-from tflaunch.features.discovery import listed
+from tflaunch.features.discovery import engines
 
 pytestmark = pytest.mark.unit
 
@@ -115,7 +115,7 @@ def test_a_name_gives_a_task_per_address() -> None:
     ],
 )
 def test_what_cannot_be_found_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, words: str) -> None:
-    monkeypatch.setattr(listed, "_PATIENCE", 0.5 if "0.5 s" in words else PATIENCE)
+    monkeypatch.setattr(engines, "_PATIENCE", 0.5 if "0.5 s" in words else PATIENCE)
     (tmp_path / "many").write_text("h1 slots=99999\n" * 50_000)
     (tmp_path / "empty").write_text("# no host\n")
     (tmp_path / "odd").write_text("h1\ntwo words\n")
@@ -126,7 +126,7 @@ def test_what_cannot_be_found_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_nothing_of_a_command_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listed, "_PATIENCE", 0.5)
+    monkeypatch.setattr(engines, "_PATIENCE", 0.5)
     os.mkfifo(tmp_path / "alive")
     reader = os.open(tmp_path / "alive", os.O_RDONLY | os.O_NONBLOCK)
     try:

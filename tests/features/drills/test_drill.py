@@ -13,8 +13,7 @@ from support.ungreeted_run import UngreetedRun, signals_of, supervision
 from tflaunch.core.events import PortOpened, TaskStarted
 from tflaunch.errors import TflaunchError
 from tflaunch.features.drills import drill
-from tflaunch.features.drills.drill import Fault, FaultOutcome
-from tflaunch.features.drills.faults import FaultInjector
+from tflaunch.features.drills.drill import Fault, FaultInjector, FaultOutcome
 
 pytestmark = pytest.mark.unit
 

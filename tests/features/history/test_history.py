@@ -11,7 +11,7 @@ import pytest
 
 from support.launch import Launch
 from support.waiting import PATIENCE, wait_until
-from tflaunch.features.history.history_writer import HistoryWriter
+from tflaunch.features.history.history_recorder import HistoryWriter
 from tflaunch.store.history import Figures, Moment, last_moment, read_history
 from tflaunch.store.run_dir import HISTORY_NAME
 

@@ -22,8 +22,7 @@ from support.ungreeted_run import supervision
 from tflaunch.core.annotations import Annotation, MemoryGrew
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.status import StatusInputs, status
-from tflaunch.features.memory.memory_growth import MemoryGrowth, seconds_left
-from tflaunch.features.memory.memory_monitor import HostVitals, VitalsMonitor, watch_memory
+from tflaunch.features.memory.memory_growth import HostVitals, MemoryGrowth, VitalsMonitor, seconds_left, watch_memory
 from tflaunch.features.metrics.metrics import families
 from tflaunch.records import read_record
 from tflaunch.tui import layout

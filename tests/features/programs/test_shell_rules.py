@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.specs import SMALLEST_LOCAL, made
-from tflaunch.features.programs.shell_rules import check_commands
+from tflaunch.features.programs.program_rules import check_commands
 
 pytestmark = pytest.mark.unit
 

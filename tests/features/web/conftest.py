@@ -11,7 +11,7 @@ from support.browser_pages import PATIENCE, signed_in
 from support.launch import Launch, clean_launch
 from support.needs import need, program
 from support.web_pages import Server, newest, run_to_end
-from tflaunch.features.history.history_writer import HistoryWriter
+from tflaunch.features.history.history_recorder import HistoryWriter
 from tflaunch.store.history import Figures, Moment
 
 if TYPE_CHECKING:

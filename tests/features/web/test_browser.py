@@ -14,7 +14,7 @@ from support.launch import Launch, clean_launch
 from support.readable import AGES, DURATIONS, SIGNALS
 from support.web_pages import TRAINING, Server, SimulatedRun, begin, newest, run_to_end
 from tflaunch.features.file_tree import tree_size
-from tflaunch.features.history.history_writer import HistoryWriter
+from tflaunch.features.history.history_recorder import HistoryWriter
 from tflaunch.store.history import Figures, Moment
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from support.launch import Launch
 from support.web_pages import SimulatedRun, begin, newest, run_to_end
-from tflaunch.features.history.history_writer import HistoryWriter
+from tflaunch.features.history.history_recorder import HistoryWriter
 from tflaunch.store.history import Figures, Moment
 
 if TYPE_CHECKING:

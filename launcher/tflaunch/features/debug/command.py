@@ -2,20 +2,158 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import say
 from tflaunch.client import runs
-from tflaunch.errors import EXIT_INTERNAL
+from tflaunch.client.control_client import ControlClient
+from tflaunch.core.task_state import Breakpoint
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.debug import LINK_LOST
-from tflaunch.features.debug.debugging import DebuggerClient
+from tflaunch.interruptible import wait_readable
 from tflaunch.plan import selectors
 from tflaunch.tui import escapes
+from tflaunch_worker import fields
+from tflaunch_worker.features.debug.breakpoints import LONGEST_LINE
 
+_READ = 64 * 1024
 _INTERRUPTED = 130
+
+
+class DebuggerClient:
+    """A terminal for the debugger of one task."""
+
+    def __init__(
+        self,
+        directory: Path,
+        tasks: Sequence[str],
+        commands: int,
+        show: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        """Ask to debug the first of ``tasks``, by default of all, at a breakpoint.
+
+        Commands are read from a descriptor; ``show`` gets the debugger's output, and ``say`` messages about it.
+
+        Raises:
+            TflaunchError: the run has no supervisor.
+        """
+        self.task = ""
+        """The task whose debugger this is, "" while none waits."""
+        self._commands = _Lines(commands)
+        self._show = show
+        self._say = say
+        self._is_asked = False
+        self._client = ControlClient(directory)
+        self._client.say("debug", tasks=list(tasks))
+
+    def run(self) -> str:
+        """Pass on commands and output until the terminal is detached; return the reason.
+
+        They are `LINK_LOST` and those of `debugger_relay.REASONS`. At the end of the commands, the task continues.
+
+        Raises:
+            TflaunchError: no task has this name, or the supervisor has exited.
+        """
+        try:
+            while True:
+                message = self._next_message()
+                if message is None:
+                    self._pass_command()
+                elif message["kind"] == "debugger_left":
+                    self.task = self.task or str(message.get("task"))
+                    return str(message.get("reason"))
+                else:
+                    self._obey(message)
+        finally:
+            self._client.close()
+
+    def _next_message(self) -> dict[str, Any] | None:
+        """Return the next message, None if one is asked for and a command is there."""
+        if not self._is_asked:
+            return self._client.hear()
+        own = self._client.descriptor
+        while self._commands.is_empty:
+            if not self._client.has_message and own not in wait_readable([own, self._commands.descriptor]):
+                return None
+            if (message := self._client.hear(0)) is not None:
+                return message
+        return None
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        match message["kind"]:
+            case "refused":
+                raise TflaunchError(str(message.get("reason")), EXIT_USAGE)
+            case "debugger_waits":
+                self._say("no task waits at a breakpoint yet; waiting for one (Ctrl-C ends the wait)")
+            case "debugger_attached":
+                self.task = str(message.get("task"))
+                file, function = fields.text(message, "file"), fields.text(message, "function")
+                where = Breakpoint(file, fields.integer(message, "line"), function)
+                keys = "c continues it, q ends the run, Ctrl-C leaves it waiting"
+                self._say(f"{self.task} waits in {where}; {keys}")
+            case "debugger_output":
+                self._show(fields.text(message, "text"))
+                self._client.say("debug_read")
+            case "debugger_asks":
+                self._is_asked = True
+            case _:
+                pass  # of a later version
+
+    def _pass_command(self) -> None:
+        try:
+            line = self._commands.take()
+        except ValueError as error:
+            self._say(str(error))
+            return
+        if line is None:
+            return
+        self._is_asked = False
+        if line:
+            self._client.say("debug_line", text=line.rstrip("\n"))
+        else:
+            self._client.say("debug_continue")
+
+
+class _Lines:
+    """Reads lines from a descriptor, each only when it is needed."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._data = b""
+        self._is_at_end = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether more must be read before there is a line."""
+        return b"\n" not in self._data and not self._is_at_end
+
+    def take(self) -> str | None:
+        """Return the next line with its newline; "" at the end, None if it is incomplete.
+
+        Raises:
+            ValueError: it is too long; it is left out.
+        """
+        if self.is_empty:
+            data = os.read(self.descriptor, _READ)
+            self._is_at_end = not data
+            self._data += data
+        line, newline, rest = self._data.partition(b"\n")
+        if not newline and not self._is_at_end:
+            return None
+        self._data = rest
+        self._is_at_end = self._is_at_end and bool(rest)  # a terminal can go on after Ctrl-D
+        text = (line + newline).decode("utf-8", "replace")
+        if len(text) > LONGEST_LINE:
+            raise ValueError(f"a command has at most {LONGEST_LINE} characters")
+        return text
 
 
 @click.command()

@@ -6,8 +6,8 @@ from tflaunch.feature import Feature
 
 FEATURE = Feature(
     discover={
-        "dns": "tflaunch.features.discovery.dns:Dns",
-        "file": "tflaunch.features.discovery.listed:File",
-        "exec": "tflaunch.features.discovery.listed:Exec",
+        "dns": "tflaunch.features.discovery.engines:Dns",
+        "file": "tflaunch.features.discovery.engines:File",
+        "exec": "tflaunch.features.discovery.engines:Exec",
     }
 )

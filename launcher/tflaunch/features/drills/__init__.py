@@ -20,5 +20,5 @@ If a fault cannot be injected, the exit code is 125.
             is_for_run=False,
         ),
     },
-    watchers=(Watching("tflaunch.features.drills.faults:FaultInjector", if_given("drill")),),
+    watchers=(Watching("tflaunch.features.drills.drill:FaultInjector", if_given("drill")),),
 )

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from tflaunch.feature import Feature
 
-FEATURE = Feature(hints="tflaunch.features.hints.hint_search:find_hint")
+FEATURE = Feature(hints="tflaunch.features.hints.hint_rules:find_hint")

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from tflaunch.feature import Feature, Watching, always
 
-FEATURE = Feature(watchers=(Watching("tflaunch.features.memory.memory_monitor:VitalsMonitor", always),))
+FEATURE = Feature(watchers=(Watching("tflaunch.features.memory.memory_growth:VitalsMonitor", always),))

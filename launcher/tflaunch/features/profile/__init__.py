@@ -11,7 +11,7 @@ FEATURE = Feature(
             "Look at runs",
             "Profile tasks of a live run.",
             after="debug",
-            output="tflaunch.features.profile.profiling:Profile",
+            output="tflaunch.features.profile.command:Profile",
         ),
     },
     watchers=(Watching("tflaunch.features.profile.profiler:Profiler", requests=("profile",)),),

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
+from tflaunch import private_files
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import json_option, print_json, say, seconds_in
 from tflaunch.client import runs
+from tflaunch.client.control_client import ControlClient
 from tflaunch.errors import EXIT_INTERNAL
-from tflaunch.features.profile import profiling
-from tflaunch.features.profile.profiling import TaskProfile
+from tflaunch.features.profile import flame_graph
 from tflaunch.plan import selectors
+from tflaunch_worker import fields
 from tflaunch_worker.features.profile.profiles import LEAST_SECONDS, MOST_SECONDS
 
 _INTERRUPTED = 130
+_PATIENCE = 60.0  # seconds after the end, which a busy host and its link may need
 
 
 @click.command()
@@ -36,7 +42,7 @@ def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
     made: list[TaskProfile] = []
     try:
-        for each in profiling.make_profiles(directory, tasks, seconds):
+        for each in make_profiles(directory, tasks, seconds):
             made.append(each)
             if each.problem and not as_json:
                 say(f"{each.task} is not profiled: {each.problem}")
@@ -47,7 +53,7 @@ def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
         say("interrupted; the tasks go on, and unfinished profiles are discarded")
         return _INTERRUPTED
     if as_json:
-        print_json(profiling.Profile(directory.name, seconds, made))
+        print_json(Profile(directory.name, seconds, made))
     paths = [each.path for each in made if each.path is not None]
     if not paths:
         return EXIT_INTERNAL
@@ -62,3 +68,56 @@ def _seconds(text: str) -> float:
             f"{text!r} is not a duration from 100ms to 10m; write for example 2s", param_hint="--for"
         )
     return seconds
+
+
+class TaskProfile(NamedTuple):
+    """The profile of a task: sampled stacks at ``path`` with a ``flame_graph``, or the ``problem`` with it.
+
+    ``samples``: how often its stacks were sampled; ``hottest``: the function in which the main thread was most often.
+    """
+
+    task: str
+    problem: str | None
+    path: str | None = None
+    samples: int = 0
+    hottest: str | None = None
+    flame_graph: str | None = None
+
+
+class Profile(NamedTuple):
+    """What the tasks of a run did for some seconds."""
+
+    run: str
+    seconds: float
+    tasks: Sequence[TaskProfile]
+
+
+def make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iterator[TaskProfile]:
+    """Profile tasks, by default all of roles, for ``seconds``; yield each result.
+
+    Raises:
+        TflaunchError: the supervisor refuses, has exited, or does not answer.
+    """
+    client = ControlClient(directory)
+    try:
+        client.say("profile", tasks=list(tasks), seconds=seconds)
+        while (answer := client.next_answer(seconds + _PATIENCE))["kind"] != "done":
+            yield _read(answer)
+    finally:
+        client.close()
+
+
+def _read(answer: dict[str, Any]) -> TaskProfile:
+    task, problem, path = (fields.text(answer, name) for name in ("task", "problem", "path"))
+    if problem:
+        return TaskProfile(task, problem)
+    drawing = Path(path).with_suffix(".svg")
+    try:
+        stacks = flame_graph.read_stacks(Path(path).read_bytes().decode("utf-8"))
+        private_files.write_text(drawing, flame_graph.draw(task, stacks))
+    except OSError as error:
+        return TaskProfile(task, f"{path}: {error.strerror}")
+    except ValueError:
+        return TaskProfile(task, f"{path} does not have the form of sampled stacks")
+    samples, hottest = flame_graph.samples_of(stacks), flame_graph.hottest(stacks)
+    return TaskProfile(task, None, path, samples=samples, hottest=hottest or None, flame_graph=str(drawing))

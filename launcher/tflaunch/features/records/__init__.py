@@ -21,6 +21,6 @@ FEATURE = Feature(
         ),
     },
     watchers=(
-        Watching("tflaunch.features.records.recorder:Recorder", lambda supervision: not supervision.has_taken_over),
+        Watching("tflaunch.features.records.run_record:Recorder", lambda supervision: not supervision.has_taken_over),
     ),
 )

@@ -12,12 +12,15 @@ import os
 import platform
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tflaunch import __version__, private_files
 from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.runtime.loop import Run
+from tflaunch.runtime.watchers import Found, Supervision, Watcher
 from tflaunch.store.run_dir import PATCH_NAME, RECORD_NAME
 from tflaunch_worker import linux, procfs
 from tflaunch_worker.inspect import cores, interpreter
@@ -26,9 +29,32 @@ MOST_PATCH = 16 * 1024 * 1024
 """Maximum bytes of a patch that is kept."""
 
 _GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
-_PATIENCE = 30.0  # seconds for a command of git, on a slow disk
+_GIT_PATIENCE = 30.0  # seconds for a command, on a slow disk
+_END_PATIENCE = 5.0  # seconds at the end of a short run
 _MOST_FILES = 1000
 _MOST_HASHED = 16 * 1024 * 1024  # bytes of a file
+
+
+class Recorder(Watcher):
+    """Writes the record of a run in a thread of its own."""
+
+    def __init__(self, supervision: Supervision) -> None:
+        self._supervision = supervision
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Begin while agents start: later, it would delay the first tasks."""
+        self._thread = threading.Thread(target=self._write, daemon=True)
+        self._thread.start()
+
+    def _write(self) -> None:
+        write(self._supervision.config.directory.path, self._supervision.job.original)
+
+    def finish(self, run: Run) -> Found:
+        """Wait until the record is written."""
+        if self._thread is not None:
+            self._thread.join(_END_PATIENCE)
+        return Found([], [])
 
 
 def describe(plan: Plan) -> tuple[dict[str, Any], bytes]:
@@ -170,7 +196,7 @@ def _git(directory: Path, *arguments: str) -> bytes:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=_PATIENCE,
+            timeout=_GIT_PATIENCE,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):

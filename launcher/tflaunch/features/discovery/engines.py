@@ -1,15 +1,18 @@
-"""Read hosts from a list, one per line: a file, or a program's output."""
+"""Find hosts by DNS, in a file, or by a program that prints them."""
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import selectors
 import shlex
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
 
+from tflaunch.clusterspec.values import bracketed, split_address
 from tflaunch.discovery.base import Engine, Found, NotFoundError
 from tflaunch.user_text import UserTextError, decode_user_text, read_user_text
 from tflaunch_worker.printable import printable
@@ -19,6 +22,28 @@ _PATIENCE = 30.0  # seconds until a program times out
 _MOST_BYTES = 1024 * 1024
 _READ = 64 * 1024
 _MOST_SHOWN = 200
+
+
+class Dns(Engine):
+    """``dns:NAME`` or ``dns:NAME:PORT``."""
+
+    def find(self, where: str, directory: Path) -> Found:
+        """Return a name's addresses in numerical order, for the same cluster each time.
+
+        Raises:
+            NotFoundError: the name has none.
+        """
+        host, port = split_address(where)
+        try:
+            found = socket.getaddrinfo(host or ".", None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            message = f"DNS knows no {host!r}: {getattr(error, 'strerror', None) or error}"
+            raise NotFoundError(message, "start its service first, or correct the name") from None
+        addresses = {ipaddress.ip_address(str(entry[4][0])) for entry in found}
+        ordered = sorted(addresses, key=lambda address: (address.version, address.packed))
+        # Only the first kind: a host with an IPv4 and an IPv6 address is one host.
+        hosts = [bracketed(str(address)) for address in ordered if address.version == ordered[0].version]
+        return Found([host if port is None else f"{host}:{port} slots=1" for host in hosts])
 
 
 class File(Engine):
