@@ -161,7 +161,14 @@ VERDICTS: dict[str, tuple[tuple[Evidence, ...], str, str]] = {
     "but their coordinator": ((w0(JOINS), chief(SLEEPS)), "chief:0", ""),
     "a server without a CPU does not make a job that waits": (
         (chief(STEP), w0(JOINS, cpu=0.1, cpu_wait=0.8)), "", "no task is stuck: worker:0 ran just now"),
-    "all wait": ((chief(STEP), w0(JOINS)), "", "all tasks wait, and none holds up the rest"),
+    "a closure without an end is named after a while": (
+        (chief(STEP, silence=40.0), w0(JOINS, cpu=1.0), w1(JOINS)), "worker:0", "; chief:0 waits for it in train.py"),
+    "and not early, or while the coordinator writes": (
+        (chief(STEP, silence=20.0), w0(JOINS, cpu=1.0, silence=60.0), w1(JOINS)), "", "worker:0 ran just now"),
+    "a coordinator whose servers do nothing": (
+        (chief(STEP), w0(JOINS), w1(JOINS)), "",
+        "chief:0 waits in TensorFlow (Model.fit) (train.py, line 28); worker:0, worker:1 serve, without a step that"),
+    "all wait": ((w0(),), "", "all tasks wait, and none holds up the rest"),
     "a task that has just written output": (
         (w0(silence=60.0), w1(SLEEPS, silence=4.0)), "",
         "no verdict yet: the last output or step was 4 s ago; ask again in 4 s"),
@@ -201,6 +208,7 @@ def test_the_verdict_names_who_holds_up_the_others(name: str) -> None:
         ("hrtimer_nanosleep", "", "sleeps"),
         ("futex_do_wait", "", "waits for a lock or another thread"),
         ("do_wait", "", "waits for a process that it started"),
+        ("request_wait_answer", "", "waits for a file system that does not answer"),
         ("locks_lock_inode_wait", "/d/lock, locked by pid 9", "waits for /d/lock, locked by pid 9"),
         ("anon_pipe_read", "pipe:[5]", "reads from a pipe, where nothing arrives"),
         ("anon_pipe_write", "pipe:[5]", "writes to a pipe, which no process reads"),

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from tflaunch.core.events import (
     TaskGone,
 )
 from tflaunch.core.measures import Progress
-from tflaunch.explain.run_status import Status
+from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.features.hang.silence import SilenceRecord, Stage, limits, stage_of
 from tflaunch.features.hang.watcher import HangWatcher
 
@@ -90,7 +90,8 @@ class Task:
 class World:
     """A job, its agent on this machine, and a clock."""
 
-    def __init__(self, directory: Path, history: History, *tasks: Task) -> None:
+    def __init__(self, directory: Path, history: History, *tasks: Task, roles: Mapping[str, str] | None = None) -> None:
+        self.roles = roles or {}
         self.history, self.time, self.said = history, history.now, list[Any]()
         self.tasks = {task.task: played for task, played in zip(history.job.plan.tasks, tasks, strict=True)}
         for task in tasks:
@@ -142,8 +143,11 @@ class World:
         self.watcher.watch(self.history.job, self.time)
 
     def status(self) -> Status:
-        gpus = {name: task.program[-1].gpu for name, task in self.tasks.items()}
-        return RUN._replace(tasks=tuple(TASK._replace(task=name, gpu_percent=gpus[name]) for name in gpus))
+        return RUN._replace(tasks=tuple(self._status_of(name) for name in self.tasks))
+
+    def _status_of(self, name: str) -> TaskStatus:
+        role = self.roles.get(name, name.partition(":")[0])
+        return TASK._replace(task=name, role=role, gpu_percent=self.tasks[name].program[-1].gpu)
 
     def happens(self, *events: Any) -> None:
         for event in events:
@@ -203,6 +207,16 @@ def test_a_task_that_moves_or_is_held_is_never_ended(tmp_path: Path, what: str) 
     """Though all have been silent for half a day before their first step; it is noticed once."""
     world = World(tmp_path, mirrored(), Task(Does(MINUTE, every=5.0), Does(1.0)), Task(MOVES[what]))
     assert [name for name, _ in world.go_on(12 * HOUR)] == ["noticed"]
+
+
+@pytest.mark.parametrize(("role", "ends"), [("evaluator", False), ("sidecar", True)])
+def test_a_job_may_wait_for_an_evaluator_but_not_for_a_sidecar_that_does_not_listen(
+    tmp_path: Path, role: str, ends: bool
+) -> None:
+    job = History(clustered({"worker": 2, "evaluator": 1})).start()
+    waits = Task(Does(MINUTE, every=5.0), Does(1.0))
+    world = World(tmp_path, job, waits, waits, Task(Does(1.0, cpu=0.5)), roles={"evaluator:0": role})
+    assert ("ended" in dict(world.go_on(3 * HOUR))) is ends
 
 
 def test_tasks_that_compute_end_after_an_hour_without_a_step(tmp_path: Path) -> None:

@@ -110,11 +110,12 @@ def _find_culprit(tasks: _Tasks, positions: _Positions, evidence: _Known, is_ove
         return _sentence(ended, held_up, evidence), tuple(at.task for at in ended)
     busy = _working(positions)
     limit = _LONG_IN_LOOP if all(at.own == at.inner for at in busy) else LONG
-    if busy and held_up and (is_over or _silence(busy, evidence) >= limit):
+    if busy and held_up and (is_over or _silence([*busy, *held_up], evidence) >= limit):
         return _alone(busy, held_up, evidence) or (_sentence(busy, held_up, evidence), tuple(at.task for at in busy))
     if busy or not held_up or len(held_up) + len(ended) < len([at for at in positions if at.kind is not Kind.SERVES]):
         return None
-    return _apart(held_up, evidence)
+    servers = [at for at in positions if at.kind is Kind.SERVES]
+    return _apart(held_up, evidence) or _served(held_up, servers)
 
 
 def _stopped_sidecar(
@@ -218,6 +219,15 @@ def _apart(waiting: _Positions, evidence: _Known) -> _Found:
         return None
     names, at = listed([each.task for each in waiting]), waiting[0]
     return f"{names} wait for each other in the same call{_at(at)}: {at.does}", ()
+
+
+def _served(waiting: _Positions, servers: _Positions) -> _Found:
+    """Say that a coordinator waits for servers that do nothing, which blames none of them."""
+    if not servers:
+        return None
+    at, names = waiting[0], listed([each.task for each in servers])
+    verb = "serves" if len(servers) == 1 else "serve"
+    return f"{at.task} {at.does}{_at(at)}; {names} {verb}, without a step that computes", ()
 
 
 def _called_alone(alone: Position, others: _Positions) -> str:

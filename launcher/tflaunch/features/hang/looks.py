@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tflaunch.explain.run_status import Status
+from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.position import IDLE, Kind, Position, position_of
+from tflaunch.plan.model import SIDECAR
 
 _IDLE_CPU = 0.02  # CPUs; the threads of an idle TensorFlow that poll use a tenth of that
 _IDLE_WAIT = 0.5  # CPUs used or waited for; what polls waits for less, on any machine
@@ -16,7 +17,7 @@ _IDLE_GPU = 5.0  # percent
 
 
 class Look(NamedTuple):
-    """What was seen of the tasks that train at a time; ``is_whole``: of all of them."""
+    """What was seen at a time of the tasks for which a job may wait; ``is_whole``: of all that train."""
 
     at: float
     evidence: Mapping[str, Evidence]
@@ -27,10 +28,16 @@ class Look(NamedTuple):
 
 def look(at: float, status: Status, evidence: Mapping[str, Evidence], is_whole: bool) -> Look:
     """Return what was seen at a time."""
-    seen = [task for task in status.tasks if task.task in evidence]
+    seen = [task for task in status.tasks if task.task in evidence and _may_be_awaited(task, evidence[task.task])]
     positions = {task.task: position_of(task, evidence[task.task]) for task in seen}
     gpus = {task.task: task.gpu_percent or 0.0 for task in seen}
-    return Look(at, evidence, positions, gpus, is_whole)
+    return Look(at, {name: evidence[name] for name in positions}, positions, gpus, is_whole)
+
+
+def _may_be_awaited(task: TaskStatus, evidence: Evidence) -> bool:
+    """Whether others may wait for a task: not for a sidecar that does not listen, say one that copies logs."""
+    sockets = (socket for process in evidence.processes for socket in process.sockets)
+    return task.role != SIDECAR or any(socket.state == "listening" for socket in sockets)
 
 
 def is_held(seen: Look) -> bool:

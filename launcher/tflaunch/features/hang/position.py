@@ -121,8 +121,8 @@ def position_of(task: TaskStatus, evidence: Evidence | None) -> Position:
     is_stuck = kind in (Kind.STOPPED, Kind.DEBUGGED) or not (
         thread.has_moved or _wants_cpu(working) or (kind is Kind.LIBRARY and _is_fed(process))
     )
-    if not is_stuck and kind is not Kind.TRACES:
-        kind = Kind.WORKS if kind in _MAY_WORK else kind
+    if not is_stuck and (kind in _MAY_WORK or (kind is Kind.SERVES and _wants_cpu(working))):
+        kind = Kind.WORKS
     is_stuck = is_stuck and not _is_in_time(evidence)
     does = _does(kind, working, process, thread, own) + _stopped_children(kind, process, evidence.processes)
     does = _left(thread, does) if thread in _left_threads(process) else does
@@ -266,6 +266,7 @@ _WAITS = {
     "nanosleep": IDLE[0],
     "wait_for_partner": "opens a named pipe that has no other end",
     "do_wait": "waits for a process that it started",
+    "request_wait": "waits for a file system that does not answer",
     "flock": _LOCKED,
     "locks_lock": _LOCKED,
     "setlk": _LOCKED,

@@ -135,12 +135,11 @@ class SilenceWatch:
             if not self._is_looking or self._job.attempt != attempt:
                 return
             self._is_looking = False
-            now, of_gang = self._mailbox.now(), {name: evidence[name] for name in self._alive if name in evidence}
-            trainers = [of_gang[name] for name in _trainers(self._job) & of_gang.keys()]
+            now, trainers = self._mailbox.now(), [evidence[name] for name in _trainers(self._job) & evidence.keys()]
             have_spoken = any(each.silence is not None and each.silence < silence for each in trainers)
             if policy.can_hang(self._job) and not have_spoken:
                 unheard = {task.host for task in _alive(self._job)}.intersection(silent_hosts)
-                seen = looks.look(now, status, of_gang, is_whole=not unheard)
+                seen = looks.look(now, status, evidence, is_whole=not unheard)
                 verdict = hang.verdict(status, evidence, is_over=True)
                 self._see(seen, verdict, stage, silence + now - began_at, limit)
 
@@ -177,7 +176,7 @@ class SilenceWatch:
         """Whether the last looks show that a job hangs, and not one that waits for requests, say."""
         last = self._looks[-_LOOKS:]
         is_long = (
-            bool(last[-1].evidence)
+            bool(self._alive.keys() & last[-1].evidence.keys())
             and silence >= limit.end
             and len(last) == _LOOKS
             and last[-1].at - last[0].at >= self._window

@@ -16,6 +16,7 @@ _INODE_AT, _ATTRIBUTES_AT = 68, 72  # in struct inet_diag_msg
 _ACKED_AT = 120  # bytes acknowledged, then bytes received, in struct tcp_info
 _PATIENCE = 1.0  # seconds; the kernel answers at once
 _MOST = 1 << 16  # bytes of one answer
+_PAGE = os.sysconf("SC_PAGESIZE")
 
 
 class Traffic:
@@ -26,15 +27,22 @@ class Traffic:
         self._sockets = {**_read_sockets(socket.AF_INET), **_read_sockets(socket.AF_INET6)}
 
     def of(self, pid: int) -> int:
-        """Return the bytes that a process has moved, with those of its open connections.
+        """Return the bytes that a process has moved, with those of its open connections and mapped files.
 
         In another network namespace, connections cannot be told apart: it is the traffic of all that are there.
         """
         words = (procfs.read(f"/proc/{pid}/io") or "").split()
         total = sum(int(words[words.index(name) + 1]) for name in ("rchar:", "wchar:") if name in words)
+        total += _PAGE * _major_faults(pid)
         if _namespace_of(pid) != self._namespace:
             return total + _octets(pid)
         return total + sum(self._sockets.get(inode, 0) for inode in _sockets_of(pid))
+
+
+def _major_faults(pid: int) -> int:
+    """Return how often a process has waited for a page of a mapped file, or of swapped memory."""
+    words = (procfs.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
+    return int(words[9]) if words else 0
 
 
 def _namespace_of(pid: int | str) -> str:
