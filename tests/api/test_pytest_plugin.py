@@ -157,7 +157,7 @@ def test_a_limit_shows_all_stacks(project: Project) -> None:
         assert f"not finished within {timeout} s; the stacks of the tasks are in their output" in out
         assert out.count(" in test_hangs\n") == 2
 
-    check_with_limits(check, (5, 60))
+    check_with_limits(check, (5, 55))
 
 
 def test_a_mistake_in_the_marker_is_one_sentence(project: Project) -> None:
