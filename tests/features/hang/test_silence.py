@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import os
-import random
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from support.job_history import HERE, RUN, TASK, History, mirrored, parameter_server
+from features.hang.played_job import HOUR, MINUTE, Does, Task, World
+from support.job_history import HERE, History, mirrored, parameter_server
 from support.specs import clustered
-from support.ungreeted_run import supervision
-from tflaunch.core.annotations import Annotation, HangNoticed
 from tflaunch.core.events import (
     BreakpointLeft,
     BreakpointReached,
@@ -28,145 +22,9 @@ from tflaunch.core.events import (
     TaskGone,
 )
 from tflaunch.core.measures import Progress
-from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.features.hang.silence import SilenceRecord, Stage, limits, stage_of
-from tflaunch.features.hang.watcher import HangWatcher
 
 pytestmark = pytest.mark.unit
-
-MINUTE, HOUR = 60.0, 3600.0
-CASES = 5000 if os.environ.get("TFLAUNCH_TEST_LONG") else 20
-LIBRARY = ["/venv/lib/python3.11/site-packages/tensorflow/python/eager/execute.py", 53, "quick_execute"]
-
-
-class Does(NamedTuple):
-    """What a task does for a while: how often it writes, its last step, and what it uses in a second."""
-
-    seconds: float
-    every: float = 0.0
-    cpu: float = 0.0
-    traffic: float = 0.0
-    gpu: float = 0.0
-    step: int | None = None
-    line: int = 40
-    state: str = "S"
-
-
-class Task:
-    """A task that does one thing after the other, and the last one until the end."""
-
-    def __init__(self, *program: Does) -> None:
-        self.program = program
-        self.began = 0.0
-
-    def _past(self, now: float) -> Iterator[tuple[Does, float]]:
-        """Yield what it has done, and for how long."""
-        left = now - self.began
-        for number, does in enumerate(self.program, 1):
-            seconds = left if number == len(self.program) else min(left, does.seconds)
-            if seconds > 0:
-                yield does, seconds
-            left -= seconds
-
-    def evidence(self, name: str, now: float) -> dict[str, Any]:
-        past = list(self._past(now)) or [(self.program[0], 0.0)]
-        spoke, at = None, self.began
-        for does, seconds in past:
-            if does.every and seconds >= does.every:
-                spoke = at + seconds // does.every * does.every
-            at += seconds
-        steps = [does for does, _ in past if does.step is not None]
-        doing = past[-1][0]
-        report: dict[str, Any] | None = {"step": steps[-1].step, "metrics": {}} if steps else None
-        frames = [*([LIBRARY] * (doing.line == 40)), ["/code/train.py", doing.line, "<module>"]]
-        thread = {"id": 7, "state": "S", "wchan": "futex", "target": "", "has_moved": False, "frames": frames}
-        process = {"pid": 7, "name": "python", "state": doing.state, "cpu": doing.cpu, "unread": "", "sockets": []}
-        used = {"cpu_seconds": sum(each.cpu * seconds for each, seconds in past), "threads": [thread]}
-        used["traffic"] = int(sum(each.traffic * seconds for each, seconds in past))
-        silence = None if spoke is None else now - spoke
-        return {"task": name, "attempt": 0, "silence": silence, "progress": report, "processes": [{**process, **used}]}
-
-
-class World:
-    """A job, its agent on this machine, and a clock."""
-
-    def __init__(self, directory: Path, history: History, *tasks: Task, roles: Mapping[str, str] | None = None) -> None:
-        self.roles = roles or {}
-        self.history, self.time, self.said = history, history.now, list[Any]()
-        self.tasks = {task.task: played for task, played in zip(history.job.plan.tasks, tasks, strict=True)}
-        for task in tasks:
-            task.began = self.time
-        self.is_heard, self.calls, self._numbers = True, self, itertools.count()
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        told = supervision(history.job, directory, self, {HERE: self})
-        self.told = told._replace(status=self.status, measured=lambda tell: tell(self.status()))
-        self.watcher = HangWatcher(self.told)
-        self.watcher.watch(history.job, self.time)
-
-    # ---- as a mailbox
-
-    def now(self) -> float:
-        return self.time
-
-    def call_at(self, when: float, call: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, (when, next(self._numbers), call))
-
-    def put(self, mail: Any) -> None:
-        self.said.append((self.time - self.history.now, mail))
-        self.happens(mail)
-
-    # ---- as a session and its calls
-
-    def has_started(self, task: str, attempt: int) -> bool:
-        return True
-
-    def begin(self, kind: str, waiter: Any) -> None:
-        if self.is_heard:
-            self.call_at(self.time + (3.0 if kind == "gather_evidence" else 0.1), lambda: self._answer(waiter))
-
-    def _answer(self, waiter: Any) -> None:
-        for name, task in self.tasks.items():
-            waiter.told(task.evidence(name, self.time), b"")
-        waiter.answered({}, b"")
-
-    # ---- what happens
-
-    def noticed(self) -> str:
-        """Return what the screen says of a hang; "" for nothing."""
-        return self.history.known.noticed_of(self.history.job)
-
-    def take_over(self) -> None:
-        """Let another supervisor go on."""
-        self._timers.clear()
-        self.watcher = HangWatcher(self.told)
-        self.watcher.take_annotations(self.history.known)
-        self.watcher.watch(self.history.job, self.time)
-
-    def status(self) -> Status:
-        return RUN._replace(tasks=tuple(self._status_of(name) for name in self.tasks))
-
-    def _status_of(self, name: str) -> TaskStatus:
-        role = self.roles.get(name, name.partition(":")[0])
-        return TASK._replace(task=name, role=role, gpu_percent=self.tasks[name].program[-1].gpu)
-
-    def happens(self, *events: Any) -> None:
-        for event in events:
-            self.history.happens(event)
-            if isinstance(event, Annotation):
-                self.watcher.take_annotations(self.history.known)
-            else:
-                self.watcher.watch(self.history.job, self.time)
-
-    def go_on(self, seconds: float) -> list[tuple[str, float]]:
-        """Let time pass; return what was said since the beginning, and when, in minutes."""
-        end = self.time + seconds
-        while self._timers and self._timers[0][0] <= end:
-            self.time, _, call = heapq.heappop(self._timers)
-            call()
-        self.time = end
-        names = {JobHung: "ended", HangNoticed: "noticed"}
-        return [(names[type(mail)], at / MINUTE) for at, mail in self.said if type(mail) in names]
-
 
 STEPS = Does(20 * MINUTE, every=1.0, step=100)
 """A minute for the first step would be a stage of its own; this one has passed it."""
@@ -311,7 +169,7 @@ def test_what_servers_write_is_no_sign_of_training(tmp_path: Path) -> None:
 def test_a_job_of_which_nothing_is_heard_is_not_ended(tmp_path: Path) -> None:
     world = World(tmp_path, mirrored(), *[Task(Does(MINUTE, every=5.0), STEPS, Does(1.0)) for _ in "01"])
     world.go_on(21 * MINUTE)
-    world.is_heard = False
+    world.hosts[HERE].deaf_until = float("inf")
     assert "ended" not in dict(world.go_on(5 * HOUR))
 
 
@@ -333,20 +191,3 @@ def test_the_next_run_begins_with_what_this_one_has_learned(tmp_path: Path) -> N
         history = History(clustered({"worker": 2}, command=[command])).start()
         world = World(tmp_path, history, *[Task(Does(MINUTE, every=5.0), Does(1.0)) for _ in "01"])
         assert minutes <= dict(world.go_on(3 * HOUR))["ended"] - 1 < minutes + 2
-
-
-def test_no_healthy_job_is_ended(tmp_path: Path) -> None:
-    """In which one task moves at least, in some way, and all others may wait for it for hours."""
-    ways = [each for each in MOVES.values() if not each.gpu]
-    for case in range(CASES):
-        chance = random.Random(case)
-        programs = [[Does(chance.uniform(1, 300), every=chance.uniform(0.1, 30))] for _ in "01"]
-        for step in range(1, chance.randint(2, 6)):
-            seconds, mover = chance.choice((10.0, 600.0, 5000.0, 20000.0)), chance.randrange(2)
-            for number, program in enumerate(programs):
-                way = chance.choice(ways) if number == mover else Does(1.0)
-                program.append(way._replace(seconds=seconds))
-                program.append(Does(chance.uniform(10, 600), every=chance.uniform(0.1, 30), step=step))
-        world = World(tmp_path, mirrored(), *[Task(*program) for program in programs])
-        length = min(sum(does.seconds for does in program) for program in programs)
-        assert "ended" not in dict(world.go_on(length)), f"case {case}"

@@ -12,7 +12,8 @@ from tflaunch.features.hang.evidence import Evidence, Signs
 from tflaunch.mailbox import Mailbox
 from tflaunch.records import read_record
 
-_PATIENCE = 5.0  # seconds for an agent's answer, which needs three
+PATIENCE = 5.0
+"""Seconds for an agent's answer, which needs three if no other program wants its CPUs."""
 
 Report = TypeVar("Report", Evidence, Signs)
 Take = Callable[[Mapping[str, Report], tuple[str, ...]], None]
@@ -36,11 +37,19 @@ def gather(
 class Collector(Generic[Report]):
     """Makes one call to all agents at once. Requests that arrive before the answer share it."""
 
-    def __init__(self, sessions: Mapping[str, Session], mailbox: Mailbox, call: str, kind: type[Report]) -> None:
+    def __init__(
+        self,
+        sessions: Mapping[str, Session],
+        mailbox: Mailbox,
+        call: str,
+        kind: type[Report],
+        patience: float = PATIENCE,
+    ) -> None:
         self._sessions = sessions
         self._mailbox = mailbox
         self._call = call
         self._kind: type[Report] = kind
+        self._patience = patience
         self._round: _Round | None = None
 
     def collect(self, done: Take[Report]) -> None:
@@ -57,7 +66,7 @@ class Collector(Generic[Report]):
             if not current.awaited:
                 self._finish(current)
 
-        self._mailbox.call_at(self._mailbox.now() + _PATIENCE, lambda: self._finish(current))
+        self._mailbox.call_at(self._mailbox.now() + self._patience, lambda: self._finish(current))
         for host, session in self._sessions.items():
             take = lambda report: current.reports.update({report.task: report})  # noqa: E731
             gather(session, self._call, self._kind, take, partial(end, host))

@@ -17,21 +17,20 @@ _IDLE_GPU = 5.0  # percent
 
 
 class Look(NamedTuple):
-    """What was seen at a time of the tasks for which a job may wait; ``is_whole``: of all that train."""
+    """What was seen at a time of the tasks for which a job may wait, except on hosts that did not answer."""
 
     at: float
     evidence: Mapping[str, Evidence]
     positions: Mapping[str, Position]
     gpus: Mapping[str, float]
-    is_whole: bool
 
 
-def look(at: float, status: Status, evidence: Mapping[str, Evidence], is_whole: bool) -> Look:
+def look(at: float, status: Status, evidence: Mapping[str, Evidence]) -> Look:
     """Return what was seen at a time."""
     seen = [task for task in status.tasks if task.task in evidence and _may_be_awaited(task, evidence[task.task])]
     positions = {task.task: position_of(task, evidence[task.task]) for task in seen}
     gpus = {task.task: task.gpu_percent or 0.0 for task in seen}
-    return Look(at, {name: evidence[name] for name in positions}, positions, gpus, is_whole)
+    return Look(at, {name: evidence[name] for name in positions}, positions, gpus)
 
 
 def _may_be_awaited(task: TaskStatus, evidence: Evidence) -> bool:

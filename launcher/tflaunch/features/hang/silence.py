@@ -1,18 +1,27 @@
-"""How long a job may be silent: learned, stage by stage, from its longest healthy silence. Pure.
+"""How long a job may be silent: learned, stage by stage, from its longest healthy silence, over all its runs.
 
-A job is silent while none of its tasks that train writes output or reports progress. Times are in seconds.
+A job is silent while none of its tasks that train writes output or reports progress, and no checkpoint of theirs is
+copied. Times are in seconds.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
+from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
+from tflaunch import private_files
 from tflaunch.core import policy
 from tflaunch.core.job_state import Job
 from tflaunch.core.measures import Progress
+from tflaunch.errors import TflaunchError
+from tflaunch.plan.model import Plan
+from tflaunch.store.run_names import newest_of_job
 
 _MINUTE = 60.0
 WINDOW = 5 * _MINUTE
@@ -20,6 +29,8 @@ WINDOW = 5 * _MINUTE
 
 _HOUR = 60 * _MINUTE
 _GROWS = 1.2  # times the silence of before that are worth a record
+_NAME = "silences.json"
+_MOST_RUNS = 20  # of the job, the newest ones, in which the commands are looked for
 
 
 class Stage(Enum):
@@ -123,3 +134,28 @@ class SilenceRecord:
             self._early = {}
         if following is not stage:
             self._early_since = now
+
+
+# ---- what the runs of a job have learned, in a file of each
+
+
+def read_silences(run: Path, plan: Plan) -> dict[Stage, float]:
+    """Return the longest silences of a run, or of the newest one with its name and commands."""
+    with suppress(TflaunchError):  # the runs cannot be listed
+        for path in (run, *islice(newest_of_job(plan.name), _MOST_RUNS)):
+            with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # damaged, or not there
+                known = json.loads((path / _NAME).read_text())
+                if known["commands"] == _commands(plan):
+                    return {Stage(name): float(seconds) for name, seconds in known["seconds"].items()}
+    return {}
+
+
+def write_silences(run: Path, plan: Plan, longest: Mapping[Stage, float]) -> None:
+    """Write a run's longest silences; a full disk costs later runs what this one has learned."""
+    seconds = {stage.value: round(length, 3) for stage, length in longest.items()}
+    with suppress(OSError):
+        private_files.write_text(run / _NAME, json.dumps({"commands": _commands(plan), "seconds": seconds}))
+
+
+def _commands(plan: Plan) -> list[list[str]]:
+    return sorted({json.dumps(task.argv): list(task.argv) for task in plan.tasks}.values())

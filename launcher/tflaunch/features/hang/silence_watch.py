@@ -13,11 +13,19 @@ from tflaunch.core.job_state import Job, Phase
 from tflaunch.explain.run_status import Status
 from tflaunch.features.hang import hang, looks
 from tflaunch.features.hang.evidence import Evidence, Signs
-from tflaunch.features.hang.evidence_collector import Collector
+from tflaunch.features.hang.evidence_collector import PATIENCE, Collector
 from tflaunch.features.hang.hang import Verdict
 from tflaunch.features.hang.looks import Look
-from tflaunch.features.hang.silence import WINDOW, Limits, SilenceRecord, Stage, limits, stage_of
-from tflaunch.features.hang.silence_history import read_silences, write_silences
+from tflaunch.features.hang.silence import (
+    WINDOW,
+    Limits,
+    SilenceRecord,
+    Stage,
+    limits,
+    read_silences,
+    stage_of,
+    write_silences,
+)
 from tflaunch.plan.model import TaskPlan
 from tflaunch.runtime.watchers import Supervision
 from tflaunch_worker.printable import printable
@@ -27,19 +35,21 @@ _PERIOD = 10.0  # seconds between two questions for signs of life
 _SHORTEST_PERIOD = 0.5
 _SCALE = "TFLAUNCH_STALL_SCALE"
 _LOOKS = 3  # that must agree before a job is ended
+_LOOK_PATIENCE = 60.0  # seconds for its answers: the more crowded a host is, the longer it takes, and may compute
 _PATIENCE = 2  # times the limit, after which hosts that do not answer delay the end no longer
 
 
 class SilenceWatch:
     """Asks the agents for signs of life, looks at a job that is silent for too long, and ends one that hangs."""
 
-    def __init__(self, supervision: Supervision, evidence: Collector[Evidence], *, is_noticed: bool) -> None:
+    def __init__(self, supervision: Supervision, *, is_noticed: bool) -> None:
         """Begin to watch a running job; ``is_noticed``: an earlier supervisor has told that it hangs."""
         self._supervision = supervision
         self._mailbox = supervision.mailbox
-        self._evidence = evidence
-        self._signs = Collector(supervision.sessions, self._mailbox, "find_signs", Signs)
         self._scale = _read_scale()
+        sessions, patience = supervision.sessions, max(_LOOK_PATIENCE / self._scale, PATIENCE)
+        self._evidence = Collector(sessions, self._mailbox, "gather_evidence", Evidence, patience)
+        self._signs = Collector(sessions, self._mailbox, "find_signs", Signs)
         self._period = max(_PERIOD / self._scale, _SHORTEST_PERIOD)
         self._window = WINDOW / self._scale
         self._job = supervision.job
@@ -95,7 +105,8 @@ class SilenceWatch:
             self._alive = alive
         known = [signs[name] for name in _trainers(job) & signs.keys() if alive[name] == signs[name].attempt]
         self._spoke_at.update({each.task: now - each.silence for each in known if each.silence is not None})
-        last = now - max(self._spoke_at.values(), default=0.0)
+        copied_at = 0.0 if job.checkpoint is None else job.checkpoint.at
+        last = now - max([copied_at, *self._spoke_at.values()])
         stage = stage_of(job, [each.progress for each in known if each.progress is not None])
         stage, silence, has_news = self._record.note(stage, last, now)
         if has_news:
@@ -129,19 +140,17 @@ class SilenceWatch:
         attempt = self._job.attempt
 
         def take(evidence: Mapping[str, Evidence], silent_hosts: tuple[str, ...]) -> None:
-            self._supervision.measured(lambda status: see(status, evidence, silent_hosts))
+            self._supervision.measured(lambda status: see(status, evidence))
 
-        def see(status: Status, evidence: Mapping[str, Evidence], silent_hosts: tuple[str, ...]) -> None:
+        def see(status: Status, evidence: Mapping[str, Evidence]) -> None:
             if not self._is_looking or self._job.attempt != attempt:
                 return
             self._is_looking = False
             now, trainers = self._mailbox.now(), [evidence[name] for name in _trainers(self._job) & evidence.keys()]
             have_spoken = any(each.silence is not None and each.silence < silence for each in trainers)
             if policy.can_hang(self._job) and not have_spoken:
-                unheard = {task.host for task in _alive(self._job)}.intersection(silent_hosts)
-                seen = looks.look(now, status, evidence, is_whole=not unheard)
                 verdict = hang.verdict(status, evidence, is_over=True)
-                self._see(seen, verdict, stage, silence + now - began_at, limit)
+                self._see(looks.look(now, status, evidence), verdict, stage, silence + now - began_at, limit)
 
         self._evidence.collect(take)
 
@@ -173,18 +182,21 @@ class SilenceWatch:
                 self._end(verdict, f"no output or progress for {duration_words(silence)}: nothing moves{known}")
 
     def _have_agreed(self, stage: Stage, silence: float, limit: Limits) -> bool:
-        """Whether the last looks show that a job hangs, and not one that waits for requests, say."""
+        """Whether the last looks show that a job hangs, and not one that waits for requests, say.
+
+        All of them must have seen the same tasks: one that was seen only once may have moved.
+        """
         last = self._looks[-_LOOKS:]
-        is_long = (
-            bool(self._alive.keys() & last[-1].evidence.keys())
-            and silence >= limit.end
-            and len(last) == _LOOKS
-            and last[-1].at - last[0].at >= self._window
-        )
-        is_whole = all(seen.is_whole for seen in last) or silence >= _PATIENCE * limit.end
+        seen = last[-1].evidence.keys()
+        is_over = self._plan.timeouts.stall is None and silence >= limit.end
+        if not is_over or len(last) < _LOOKS or not self._alive.keys() & seen:
+            return False
+        is_long = last[-1].at - last[0].at >= self._window
+        awaited = {task.task for task in self._job.plan.tasks if self._job.tasks[task.task].is_alive}
+        is_whole = awaited <= seen or silence >= _PATIENCE * limit.end
         is_training = policy.forms_cluster(self._plan) or stage is not Stage.FIRST_STEP
-        may_end = self._plan.timeouts.stall is None and (is_training or looks.wait_for_peers(last[-1]))
-        return is_long and is_whole and may_end
+        may_hang = is_training or looks.wait_for_peers(last[-1])
+        return is_long and is_whole and may_hang and all(each.evidence.keys() == seen for each in last)
 
     def _notice(self, verdict: Verdict) -> None:
         if not self._is_noticed:

@@ -42,7 +42,7 @@ class HangWatcher(Watcher):
         if self._silence is None and job.phase is Phase.RUNNING:
             sentence, attempt, _ = self._known.noticed
             is_noticed = bool(sentence) and attempt == job.attempt
-            self._silence = SilenceWatch(self._supervision._replace(job=job), self._evidence, is_noticed=is_noticed)
+            self._silence = SilenceWatch(self._supervision._replace(job=job), is_noticed=is_noticed)
         if self._silence is not None:
             self._silence.take(job, now)
 
