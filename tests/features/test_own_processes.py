@@ -12,7 +12,6 @@ import pytest
 
 from support.fake_tensorboard import stand_in
 from support.launch import PATIENCE, Launch, read_errors_until
-from support.web_pages import Server, api
 
 pytestmark = pytest.mark.cli
 
@@ -95,14 +94,3 @@ def test_what_serves_a_page_imports_nothing_from_it(planted: Launch, command: st
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=PATIENCE)
     assert (imported(planted), link in shown) == ("", True)
-
-
-@pytest.mark.thorough
-def test_the_page_runs_again(planted: Launch) -> None:
-    assert planted.up(planted.spec(cluster={"worker": 1}, strategy="none", command=["echo", "ran"])).returncode == 0
-    server = Server(planted)
-    server.sign_in()
-    answer = server.post(api(planted.run_directory().name, "rerun"), {})
-    server.stop()
-    assert (answer.status, imported(planted)) == (200, ""), answer.body
-    assert planted.run("wait", answer.data["run"]).returncode == 0

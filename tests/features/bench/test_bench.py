@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from support.launch import Launch, read_errors_until
+from support.launch import Launch
 from tflaunch.cli.json_output import schema_of_output
 from tflaunch.client import runs
 
@@ -53,17 +52,4 @@ def test_a_run_that_cannot_be_measured_is_explained(launch: Launch, command: str
     ended = launch.run("bench", spec(launch, command), "--workers", "1,2", *limit, code=code)
     assert said in ended.stderr
     assert "2 workers" not in ended.stderr
-    assert not live(launch)
-
-
-@pytest.mark.thorough
-def test_ctrl_c_prints_what_was_measured_and_leaves_nothing(launch: Launch) -> None:
-    command = f"[ $(ls $TFLAUNCH_HOME/runs | wc -l) = 1 ] || exec sleep 9999; {STEPS}"
-    process = launch.start("bench", spec(launch, command), "--workers", "1,2")
-    read_errors_until(process, "2 workers: run ")
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate()
-    assert process.returncode == 130, stderr
-    assert "\n1  " in stdout
-    assert "interrupted" in stderr
     assert not live(launch)

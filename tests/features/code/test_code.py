@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from support.disks import DEPTH, make_deep
 from support.joined_host import Host, joined_host
 from support.played_agent import PlayedAgent
 from tflaunch.errors import EXIT_USAGE, TflaunchError
@@ -116,12 +115,6 @@ class TestGather:
             "sub/near": "../real", "sub/full": "../real", "sub/up": "..", "abs": "/",
             "far": str(tmp_path / "elsewhere"),
         }  # fmt: skip
-
-    @pytest.mark.thorough
-    def test_what_tasks_have_nested_comes(self, deep_path: Path) -> None:
-        """The code may be where they write."""
-        make_deep(deep_path, "d")
-        assert names(gathered(deep_path)) == ["d/" * DEPTH + "file"]
 
     def test_a_path_that_is_missing_is_named(self, tmp_path: Path) -> None:
         """So is a link without a target; the spec itself may lie behind a link."""

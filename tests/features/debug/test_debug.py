@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.launch import PATIENCE, Launch, read_errors_until, read_until, wait_for_end
+from support.launch import Launch
 from support.terminals import Terminal
 
 pytestmark = pytest.mark.cli
@@ -39,15 +37,6 @@ def spec(launch: Launch, *tasks: str, **fields: Any) -> Path:
 
 def begin(launch: Launch, *tasks: str, **fields: Any) -> None:
     launch.succeed("up", "-d", spec(launch, *tasks, **fields))
-
-
-def begin_here(launch: Launch, *tasks: str) -> tuple[subprocess.Popen[str], Terminal]:
-    """Start the run in the foreground; return it and a terminal that debugs the first task that waits."""
-    running = launch.start("up", spec(launch, *tasks))
-    read_errors_until(running, "waits at a breakpoint in train.py, line 6, in step: tflaunch debug ")
-    terminal = Terminal(launch, "exec tflaunch debug")
-    terminal.read_until(b"(Pdb) ")
-    return running, terminal
 
 
 @pytest.mark.parametrize(
@@ -108,27 +97,3 @@ def test_a_terminal_that_is_lost_can_come_back(launch: Launch) -> None:
     ended = launch.run("debug", "worker:1")
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert "has ended with exit code 0" in ended.stderr
-
-
-@pytest.mark.thorough
-def test_a_debugger_outlives_its_supervisor(launch: Launch) -> None:
-    running, terminal = begin_here(launch, "worker:1")
-    running.kill()
-    running.communicate(timeout=PATIENCE)
-    assert "tflaunch up --resume" in terminal.read_to_end()[0]
-    resumed = launch.start("up", "--resume", launch.run_directory().name)
-    again = Terminal(launch, "until tflaunch debug worker:1; do sleep 0.1; done")
-    again.read_until(b"(Pdb) ")
-    again.type(b"c\n")
-    again.read_to_end()
-    read_until(resumed, "got 1.5")
-    wait_for_end(resumed)
-
-
-@pytest.mark.thorough
-def test_a_run_that_waits_at_a_breakpoint_can_be_ended(launch: Launch) -> None:
-    running, terminal = begin_here(launch, "worker:1")
-    running.send_signal(signal.SIGINT)
-    shown, _ = terminal.read_to_end()
-    assert "worker:1 is being stopped" in shown
-    wait_for_end(running, 130)

@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from support.launch import PATIENCE, Launch
-from support.processes import command_of
 from support.specs import TFLAUNCH
 from support.terminals import Terminal
 from support.waiting import wait_gone
@@ -179,23 +178,17 @@ def test_a_command_does_not_count_as_the_task(launch: Launch) -> None:
     assert "has ended with exit code 0; exec needs a live run, and `tflaunch logs " in late[2]
 
 
-@pytest.mark.parametrize(
-    "killed", ["agent", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("guard", "supervisor"))]
-)
-def test_a_command_ends_with_what_has_started_it(launch: Launch, killed: str) -> None:
+def test_a_command_ends_with_its_agent(launch: Launch) -> None:
     begin(launch, workers=1)
     process = start(launch, "sh", "-c", f"{ESCAPED}; {BARE}; {STUBBORN}")
     pids = [read_pid(process) for _ in range(3)]
     agent = psutil.Process(launch.status()["tasks"][0]["pid"]).parent()
     assert agent is not None
-    if killed == "supervisor":
-        launch.supervisor(process).kill()  # type: ignore[arg-type]
-    else:
-        (agent if killed == "agent" else agent.parent()).kill()  # type: ignore[union-attr]
+    agent.kill()
     for pid in pids:
         wait_gone(pid)
     _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode in ((125,) if killed == "supervisor" else (125, 143)), err
+    assert process.returncode in (125, 143), err
     assert err.startswith(b"tflaunch: ")
     assert err.count(b"\n") == 1, err
     launch.run("down")
@@ -235,20 +228,3 @@ def test_a_terminal_is_one_on_the_host(launch: Launch) -> None:
     assert "code 9\r\nsame\r\n" in shown
     (launch.directory / "enough").touch()
     launch.succeed("wait")
-
-
-@pytest.mark.thorough
-def test_a_command_ends_with_its_terminal(running: Launch) -> None:
-    stubborn = f"tflaunch exec worker:0 -- sh -c '{STUBBORN}'"
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        terminal = Terminal(running, KEEP.format(stubborn))
-        pid = int(terminal.read_until(b"\n"))
-        (client,) = [process for process in running.survivors() if "exec" in command_of(process)]
-        client.send_signal(number)
-        shown, _ = terminal.read_to_end()
-        assert f"code {128 + number}\r\nsame\r\n" in shown
-        wait_gone(pid)
-    terminal = Terminal(running, f"exec {stubborn}")
-    pid = int(terminal.read_until(b"\n"))
-    terminal.hang_up()
-    wait_gone(pid)

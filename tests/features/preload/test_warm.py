@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.launch import Launch, read_until, wait_for_end
+from support.launch import Launch
 from support.waiting import wait_gone
 
 pytestmark = pytest.mark.api
@@ -98,41 +96,3 @@ def test_a_server_that_cannot_be_started(launch: Launch, spec: Path, arguments: 
     ended = launch.run("warm", *(str(spec) if word == "SPEC" else word for word in arguments))
     assert sentence in ended.stderr
     assert (ended.returncode != 0, "Traceback" in ended.stderr, servers(launch)) == (True, False, [])
-
-
-@pytest.mark.thorough
-def test_a_killed_task_is_restarted_from_it(launch: Launch, spec: Path) -> None:
-    """Restarts fork from the run's own process, whether the server lives or not."""
-    run(launch, spec)
-    (server,) = servers(launch)
-    text = (
-        f"{PROGRAM}; import sys, time; sys.stdout.flush(); time.sleep(9999 * (os.environ['TFLAUNCH_ATTEMPT'] == '0'))"
-    )
-    up = launch.start("up", spec, "--set", f"command={json.dumps([sys.executable, '-c', text])}")
-    read_until(up, f"imported by {server['pid']} one", count=2)
-    os.kill(server["pid"], signal.SIGKILL)
-    os.kill(launch.status()["tasks"][1]["pid"], signal.SIGKILL)
-    out, _ = wait_for_end(up)
-    assert out.count(f"imported by {server['pid']} one") == 2
-    assert [left["pid"] for left in servers(launch)] != [server["pid"]]
-
-
-@pytest.mark.thorough
-@pytest.mark.tensorflow
-def test_tensorflow_is_kept_by_default(launch: Launch) -> None:
-    """Without `preload`, what is kept is TensorFlow; a cluster that is forked from it forms as usual."""
-    text = (
-        "import os, tensorflow as tf\n"
-        "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
-        "one = strategy.run(tf.function(lambda: tf.constant(1.0)))\n"
-        "print('sum', float(strategy.reduce('SUM', one, axis=None)))"
-    )
-    spec = launch.spec(cluster={"worker": 2}, command=[sys.executable, "-c", text], warm="2m")
-    try:
-        for uses in range(2):
-            ended = launch.up(spec)
-            assert ended.stdout.count("sum 2.0") == 2, ended.stderr
-            (server,) = servers(launch)
-            assert (server["modules"], server["uses"]) == (["tensorflow"], uses)
-    finally:
-        launch.run("warm", "--stop")

@@ -150,26 +150,6 @@ def test_an_interrupt_takes_it_out_of_the_queue(launch: Launch, number: int, cod
     assert begun(launch) == []
 
 
-@pytest.mark.thorough
-def test_runs_share_the_gpus_of_a_host(launch: Launch) -> None:
-    """Each has its own; one that needs more waits, and is not overtaken."""
-    hosts = {"localhost": {"gpus": 4}}
-    script = f'echo "$CUDA_VISIBLE_DEVICES" >>gpus; {HOLD}'
-    runs = []
-    for name, count in (("one", 1), ("two", 2), ("three", 2), ("four", 1)):
-        runs += put(launch, shell(launch, script, name, hosts=hosts, roles={"worker": {"gpus": count}}))
-    given = launch.directory / "gpus"
-    wait_until(lambda: given.exists() and len(given.read_text().split()) == 2)
-    found = queued(launch)
-    assert [entry["run"] for entry in found] == runs[2:]
-    assert found[0]["needs"] == {"localhost": 2}
-    assert found[0]["reason"] == f"{runs[0]}, {runs[1]}, which have 2 GPUs of this machine"
-    assert found[1]["reason"] == f"{runs[2]}, which is ahead and needs this machine, too"
-    assert sorted(given.read_text().split()) == ["0", "1,2"]
-    free(launch)
-    assert {launch.run("wait", run).returncode for run in runs} == {0}
-
-
 def test_slots(launch: Launch) -> None:
     runs = put(launch, shell(launch, f"{MARK}; {HOLD}; : {{matrix.n}}"), "--matrix", "n=1,2,3")
     wait_until(lambda: begun(launch) == runs[:1])

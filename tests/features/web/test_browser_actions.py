@@ -52,21 +52,6 @@ def test_an_ended_run_is_run_again_after_a_question(page: Page, place: Launch) -
     assert place.status(run)["exit_code"] == 0
 
 
-@pytest.mark.thorough
-def test_a_run_that_cannot_be_run_again_says_why(browser: Browser, server: Server, place: Launch) -> None:
-    page = next(signed_in(browser, server))
-    program = place.directory / "gone.sh"
-    program.write_text("true")
-    program.chmod(0o755)
-    assert place.up(place.spec("gone.json", cluster={"worker": 1}, strategy="none", command=[str(program)])).returncode
-    page.goto(f"/#/{newest(place, 'gone')}")
-    program.unlink()
-    page.click("button:has-text('Run again')")
-    page.click("dialog button:has-text('Run again')")
-    page.wait_for_selector("dialog[open] .trouble:has-text('gone.sh')")
-    page.context.close()  # its console tells the refusal, too
-
-
 def test_tasks_are_restarted_and_signalled_after_questions(page: Page, restartable: str, place: Launch) -> None:
     page.goto(f"/#/{restartable}/task/worker:1")
     page.wait_for_selector(".logs .row:has-text('step 2')")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.launch import Launch
-from support.web_pages import SimulatedRun, begin, newest, run_to_end
+from support.web_pages import SimulatedRun, run_to_end
 from tflaunch.features.history.history_recorder import HistoryWriter
 from tflaunch.store.history import Figures, Moment
 
@@ -172,27 +172,3 @@ def test_a_short_chart_has_times_to_compare(page: Page, place: Launch) -> None:
     page.wait_for_function("() => window.drawn.size > 0")
     times = page.evaluate("[...window.drawn].filter((text) => /^\\d\\d:\\d\\d:\\d\\d$/.test(text))")
     assert len(times) > 2, times
-
-
-@pytest.mark.thorough
-def test_a_run_watched_to_its_end_has_its_last_values(page: Page, place: Launch) -> None:
-    script = """
-    tell() { echo "{\\"step\\": $1, \\"metrics\\": {\\"loss\\": $2}}" > $TFLAUNCH_PROGRESS; }
-    until [ -e enough ]; do tell 1 5; sleep 0.1; done; tell 9 0.5
-    """
-    page.goto(f"/#/{begin(place, script, 1, name='watched')}")
-    page.wait_for_selector(".chart .value:text-is('5.000')")
-    (place.directory / "enough").touch()
-    page.wait_for_selector("h1 + .badge:text-is('succeeded')")
-    page.wait_for_selector(".chart .value:text-is('0.5000')")
-
-
-@pytest.mark.thorough
-def test_what_happened_is_on_the_timeline(page: Page, place: Launch) -> None:
-    """A fault of a drill has its mark, its line among what happened, and its line in the charts."""
-    place.succeed(
-        "up", place.shell("sleep 3", 2, strategy="none", name="drilled.json"), "--drill", "kill worker:1 after 1s"
-    )
-    page.goto(f"/#/{newest(place, 'drilled')}/timeline")
-    page.wait_for_selector(".marks i.fault[title*='worker:1']")
-    assert "worker:1" in (page.text_content(".messages li:has-text('fault: ')") or "")

@@ -9,7 +9,7 @@ import pytest
 
 from support.browser_pages import fits_a_phone
 from support.launch import Launch
-from support.web_pages import begin, newest, run_to_end
+from support.web_pages import begin, run_to_end
 from tflaunch.features.profile.profiler import file_of, session_in
 from tflaunch.store.run_dir import profiles_in
 
@@ -70,15 +70,6 @@ def test_files_collected_at_the_end_appear(page: Page, place: Launch) -> None:
     assert page.locator(".files h2:text-is('Collected')").count() == 0
     (directory / "go").touch()
     page.wait_for_selector(".files a:text-is('worker-0/result.txt')")
-
-
-@pytest.mark.thorough
-def test_a_board_that_does_not_run_has_its_command(page: Page, place: Launch) -> None:
-    board = place.spec("board.json", cluster={"worker": 1}, command=["true"], strategy="none", tensorboard="logs/")
-    place.up(board)
-    run = newest(place, "board")
-    page.goto(f"/#/{run}/files")
-    page.wait_for_selector(f"code:has-text('tflaunch tensorboard {run}')")
 
 
 STACKS = """main thread;main (a.py:1);step (a.py:2);forward <img src=x> (a.py:3) 60

@@ -13,7 +13,6 @@ import pytest
 from support.browser_pages import fits_a_phone
 from support.launch import Launch
 from support.web_pages import Server, api, begin, newest
-from tflaunch.store.run_dir import PATCH_NAME, RECORD_NAME
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -74,19 +73,6 @@ def test_what_ran_is_shown(page: Page, ran: Ran) -> None:
     assert page.locator(".ran pre", has_text='"cluster"').count() >= 1
     assert SECRET not in (page.text_content("main") or "")
     assert fits_a_phone(page)
-
-
-@pytest.mark.thorough
-def test_a_run_without_a_record_says_so(page: Page, place: Launch) -> None:
-    """And so does a run without a spec; its command is known."""
-    place.succeed("run", "--workers", "1", "--", "sh", "-c", "true")
-    run = newest(place, "sh")
-    for name in (RECORD_NAME, PATCH_NAME, "spec.json"):
-        (place.home / "runs" / run / name).unlink(missing_ok=True)
-    page.goto(f"/#/{run}/ran")
-    page.wait_for_selector("text=This run has no record of its code")
-    page.wait_for_selector("text=The run was started without a spec.")
-    assert page.locator(".ran pre", has_text="sh -c true").count() == 1
 
 
 TIMER = ".waits [role=timer]"

@@ -139,19 +139,6 @@ def test_a_page_that_cannot_start_is_said(place: Launch, tmp_path: Path) -> None
     assert (up.returncode, "to look at it again" in up.stderr) == (0, False)
 
 
-@pytest.mark.thorough
-def test_a_page_that_is_stopped_does_not_keep_the_run(place: Launch) -> None:
-    """It is killed, and the exit code is that of the run."""
-    go = place.directory / "go"
-    script = f"echo up; until test -e {go}; do sleep 0.05; done"
-    up = place.start("up", "--web", place.shell(script, name="stopped.json"), until="up", count=2)
-    (page,) = [child for child in psutil.Process(up.pid).children() if "--owner" in child.cmdline()]
-    page.suspend()
-    go.touch()
-    up.communicate(timeout=PATIENCE)
-    assert (up.returncode, page.is_running()) == (0, False)
-
-
 def test_no_page_is_refused_for_the_number_of_others(server: Server) -> None:
     with ExitStack() as open_pages:
         for _ in range(VIEWERS):
