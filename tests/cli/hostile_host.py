@@ -2,7 +2,7 @@
 
 A program called ``docker`` that runs this file, with the mode in HOSTILE_MODE, makes every host of a spec with
 ``"hosts": {"h1": {"docker": "c1"}}`` a hostile one. It speaks the protocol of `tflaunch_worker.boot` and then that of
-an agent, and deviates where its mode says so: it floods, drips, keeps silent or hangs up. Messages that are wrong are
+an agent, and deviates where its mode says so: it floods, drips or ends no task. Messages that are wrong are
 in tests/unit/test_hostile_agents.py and tests/fuzz. Standard library only.
 """
 
@@ -41,9 +41,8 @@ class Host:
         except OSError:
             sys.exit()
 
-    def frame(self, message: dict[str, Any] | bytes, body: bytes = b"") -> None:
-        """Write a frame; a message may be given as JSON bytes."""
-        head = message if isinstance(message, bytes) else json.dumps(message).encode()
+    def frame(self, message: dict[str, Any], body: bytes = b"") -> None:
+        head = json.dumps(message).encode()
         self.write(_SIZE.pack(len(head), len(body)) + head + body)
 
     def tell(self, kind: str, **fields: Any) -> None:
@@ -81,7 +80,6 @@ class Host:
         found = re.search(r'printf "%s%s\\n" (\w+) (\w+)', command)
         assert found is not None
         self.write(f"{found[1]}{found[2]}\n".encode())
-        self.play("boot")
         received = b""
         while b'"mode"' not in received or not received.endswith(b"\n"):
             received += self._in.read(65536) or sys.exit()
@@ -92,7 +90,6 @@ class Host:
         known = {"protocol": hello.get("protocol"), "sent": hello.get("sent")}
         rest = {"is_leaving": False, "streams": [], "addresses": ["127.0.0.1"], "obeyed": 0, "time": 1.0}
         self.frame({"kind": "greeted", **known, **rest})
-        self.play("greeting")
         while True:
             self.answer(self.read_frame())
 
@@ -108,10 +105,6 @@ class Host:
                 self.tell("ports_held", ports={task: port or 2222 for task, port in order["ports"].items()})
             case "probe_peers":
                 self.tell("peers_probed", failed={})
-            case "offer_files":
-                self.play("offer", order)
-                self.frame({"kind": "answered", "call": order["call"], "wanted": []})
-                self.tell("files_synced")
             case "start_task":
                 self._run(order["task"], order["attempt"])
             case "leave":
@@ -141,23 +134,6 @@ def _drip(host: Host) -> None:
         time.sleep(0.2)  # clock: a byte now and then is what it is about
 
 
-def _silence(host: Host) -> None:
-    while True:
-        host.read(1)  # until tflaunch hangs up
-
-
-# ---- after the greeting
-
-
-def _hang_up(host: Host) -> None:
-    sys.exit()
-
-
-def _huge_frames(host: Host) -> None:
-    while True:
-        host.frame(b'{"kind":"answered","call":1,"tasks":{"x":[' + b"[]," * 1_000_000 + b"[]]}}")
-
-
 # ---- while a task runs
 
 
@@ -166,42 +142,18 @@ def _flood(host: Host, task: str, attempt: int) -> None:
         host.output(task, attempt, b"A" * 1_000_000)
 
 
-def _many_events(host: Host, task: str, attempt: int) -> None:
-    while True:
-        host.tell("breakpoint_reached", task=task, attempt=attempt, file="a.py", line=1, function="f")
-
-
 def _hold(host: Host, task: str, attempt: int) -> None:
     while True:
         host.answer(host.read_frame())
 
 
-# ---- when files are offered
-
-
-def _many_wishes(host: Host, order: dict[str, Any]) -> None:
-    sha256 = order["files"][0][2]
-    for _ in range(50):
-        host.frame({"kind": "answered", "call": order["call"], "wanted": [[sha256, 0]] * 20_000})
-    for number in range(60_000):
-        host.frame({"kind": "answered", "call": number})
-
-
 PARTS: dict[str, tuple[str, Callable[..., None]]] = {
     "noise": ("login", _noise),
     "drip": ("login", _drip),
-    "silence": ("login", _silence),
-    "boot-endless": ("boot", _noise),
-    "hang-up": ("greeting", _hang_up),
-    "huge-frames": ("greeting", _huge_frames),
     "flood": ("start", _flood),
-    "many-events": ("start", _many_events),
     "hold": ("start", _hold),
-    "many-wishes": ("offer", _many_wishes),
 }
 """For each mode, when it misbehaves, and how."""
-BOOTING = ("noise", "drip", "silence", "boot-endless")
-SPEAKING = ("flood", "many-events", "hang-up", "huge-frames")
 
 
 def main() -> None:

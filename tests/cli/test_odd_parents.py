@@ -9,7 +9,6 @@ import fcntl
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -49,8 +48,6 @@ if sys.argv[3] == "gone":
 os.umask(int(sys.argv[2], 8))
 os.execvp(sys.argv[4], sys.argv[4:])
 """
-UMASKS = {"000": "0000", "777": "0077"}
-"""What tasks get of it: nothing works where the owner may not read what he has written."""
 ALLOWED = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 """What our processes may ignore: Python, daemons and a background job do."""
 TASK = (
@@ -61,12 +58,10 @@ STANDARD = (1 << 31) - 1
 """The signals 1 to 31; the next two are the C library's own, and nobody else can change them."""
 AWAITED = sum(1 << number - 1 for number in {*signals.ENDING, signal.SIGCHLD})
 """A guard takes these signals by waiting for them, and blocks them in between."""
-TOLD = "{umask}\n64\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nup\n"
+TOLD = "0077\n64\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nup\n"
 KINDS = {"bin/tflaunch", "tflaunch-agent:", "tflaunch-forkserver:", "tflaunch-warm:"}
 CANNOT_EXECUTE = 126
 """The exit code of a task that could not be forked."""
-BOOT = "sys.stdin.buffer.read"
-"""What passes the agent's messages on, and ends with the command that carries them; it forks guard and agent."""
 DOCKER = '#!/bin/sh\nshift 3  # exec --interactive NAME\nexec {parent} "$@"\n'
 """Lets `docker exec` be a command on this machine, with this parent."""
 PROGRAM = """
@@ -80,11 +75,15 @@ print(tflaunch.run(sys.argv[1]).exit_code, before == state())
 """
 
 
-@pytest.fixture(params=["777", pytest.param("000", marks=pytest.mark.thorough)])
-def umask(request: pytest.FixtureRequest, launch: Launch) -> Iterator[str]:
-    """The umask of the parent of all commands, which have no current directory, nor root's right to read all files."""
-    launch.prefix = odd_parent(launch, request.param)
-    yield str(request.param)
+UMASK = "777"
+"""Tasks get 077 of it: nothing works where the owner may not read what he has written."""
+
+
+@pytest.fixture
+def oddly(launch: Launch) -> Iterator[None]:
+    """Start all commands without a current directory, and without root's right to read all files."""
+    launch.prefix = odd_parent(launch, UMASK)
+    yield
     (launch.directory / "go").touch()
     launch.run("warm", "--stop")
     for process in launch.survivors():
@@ -109,8 +108,6 @@ def check_processes(launch: Launch, holder: int = 0) -> set[str]:
     for process in launch.survivors():
         with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):  # a `sleep` of the task
             command = " ".join(process.cmdline())
-            if BOOT in command and BOOT not in " ".join(psutil.Process(process.ppid()).cmdline()):
-                continue
             files = {file.path for file in process.open_files()}
             ignored = signals_in(process, "SigIgn")
             if not command.startswith(("sh ", "sleep ")):  # tasks tell it themselves
@@ -120,7 +117,7 @@ def check_processes(launch: Launch, holder: int = 0) -> set[str]:
                 wait_until(lambda: not signals_in(process, "SigBlk") & STANDARD & ~may_block, otherwise=command)  # noqa: B023
                 assert not {n for n in signal.valid_signals() if ignored >> (n - 1) & 1} - {*ALLOWED}, command
             assert process.pid == holder or lock not in files, command
-            kinds |= {kind for kind in {*KINDS, BOOT} if kind in command}
+            kinds |= {kind for kind in KINDS if kind in command}
     return kinds
 
 
@@ -141,25 +138,27 @@ def spec_of(launch: Launch, **fields: Any) -> Path:
     return launch.shell(TASK, workers=1, **{"strategy": "none", "restart": {"max": 0}, **fields})
 
 
-def test_a_run_in_the_foreground(launch: Launch, umask: str) -> None:
+@pytest.mark.usefixtures("oddly")
+def test_a_run_in_the_foreground(launch: Launch) -> None:
     """Its task begins with default signals and without the caller's files, and the exit code is the task's."""
     process = launch.start("up", spec_of(launch))
     out = read_until(process, "| up").replace("worker:0 | ", "")
-    assert standard(out) == TOLD.format(umask=UMASKS[umask])
+    assert standard(out) == TOLD
     assert check_processes(launch, process.pid) == {"tflaunch-agent:", "bin/tflaunch"}
     finish(launch, process)
 
 
+@pytest.mark.usefixtures("oddly")
 @pytest.mark.parametrize("options", [["-d"], ["-d", "--queue"]])
-def test_a_run_in_the_background(launch: Launch, umask: str, options: list[str]) -> None:
+def test_a_run_in_the_background(launch: Launch, options: list[str]) -> None:
     """It keeps no file of its caller open; neither does one that waits in the queue."""
-    launch.prefix = odd_parent(launch, umask, "here")
+    launch.prefix = odd_parent(launch, UMASK, "here")
     launch.succeed("up", *options, spec_of(launch))
     follower = launch.start("attach")
     out = read_until(follower, "| up").replace("worker:0 | ", "")
     follower.kill()
     follower.communicate()
-    assert standard(out) == TOLD.format(umask=UMASKS[umask])
+    assert standard(out) == TOLD
     with open(launch.directory / "lock", "rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert check_processes(launch) == {"tflaunch-agent:", "bin/tflaunch"}
@@ -167,13 +166,14 @@ def test_a_run_in_the_background(launch: Launch, umask: str, options: list[str])
     assert launch.run("wait").returncode == 7
 
 
-def test_a_run_of_forked_tasks(launch: Launch, umask: str) -> None:
+@pytest.mark.usefixtures("oddly")
+def test_a_run_of_forked_tasks(launch: Launch) -> None:
     """With what has imported their modules, and outlives the run; a later run starts from it."""
     (launch.directory / "here.py").write_text(
         "import os, time\nprint('up')\nwhile not os.path.exists('go'):\n  time.sleep(0.05)\n"
     )
     fields = {"command": [sys.executable, "here.py"], "preload": ["json"], "warm": "1m"}
-    launch.prefix = odd_parent(launch, umask, "here")
+    launch.prefix = odd_parent(launch, UMASK, "here")
     for kind in ("tflaunch-forkserver:", "tflaunch-warm:"):
         process = launch.start("up", spec_of(launch, **fields), until="| up")
         assert {kind, "tflaunch-agent:"} < check_processes(launch, process.pid)
@@ -181,16 +181,6 @@ def test_a_run_of_forked_tasks(launch: Launch, umask: str) -> None:
         wait_for_end(process)
         (launch.directory / "go").unlink()
     assert check_processes(launch) == {"tflaunch-warm:"}
-
-
-@pytest.mark.thorough
-def test_a_host_behind_a_command(launch: Launch, umask: str) -> None:
-    """Its agent outlives that command, and keeps none of its files; the command may set everything oddly, too."""
-    launch.install("docker", DOCKER.format(parent=shlex.join(odd_parent(launch, umask, "here"))))
-    hosts = {"c1": {"docker": "c1", "workdir": str(launch.directory), "env": {"TFLAUNCH_HOME": str(launch.home)}}}
-    process = launch.start("up", spec_of(launch, cluster={"worker": ["c1"]}, hosts=hosts), until="| up")
-    assert check_processes(launch, process.pid) == {"tflaunch-agent:", "bin/tflaunch", BOOT}
-    finish(launch, process)
 
 
 def test_a_program_that_ignores_the_end_of_its_children(launch: Launch) -> None:
@@ -243,7 +233,7 @@ def test_a_current_directory_that_is_gone(launch: Launch) -> None:
 
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("detach", [(), ("-d",)], ids=["", "detached"])
-@pytest.mark.parametrize("processes", [1, 2, pytest.param(3, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("processes", [1, 2])
 def test_no_room_for_threads_is_one_sentence(launch: Launch, processes: int, detach: tuple[str, ...]) -> None:
     """With limit and remedy; what has begun ends, is recorded, and is not listed as lost."""
     user = 54321

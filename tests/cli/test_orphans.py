@@ -51,35 +51,28 @@ def kill_together(victims: list[psutil.Process], *, is_exact: bool = True) -> No
     psutil.wait_procs(victims, PATIENCE)
 
 
-@pytest.mark.parametrize("is_resumed", [False, pytest.param(True, marks=pytest.mark.thorough)])
-def test_no_orphan_lives_beside_a_new_attempt(launch: Launch, is_resumed: bool) -> None:
-    """Guard and agent killed together, or with the launcher, repeatedly: attempts never overlap; nothing is left."""
-    timeouts = {"grace": 0.2, "lease": PATIENCE if is_resumed else 0}
-    running = launch.start("up", launch.shell(SCRIPT, timeouts=timeouts, **FOR_EVER), until="up 0")
+def test_no_orphan_lives_beside_a_new_attempt(launch: Launch) -> None:
+    """Guard and agent killed together, repeatedly: attempts never overlap; nothing is left."""
+    running = launch.start("up", launch.shell(SCRIPT, timeouts={"grace": 0.2, "lease": 0}, **FOR_EVER), until="up 0")
     with ProcessWatch(lambda _: 0, launch.run_directory().name) as watch:
         for attempt in range(KILLS + 1):
             read_until(running, f"up {attempt}", 2 if attempt else 1)
             if attempt == KILLS:
                 break
-            if is_resumed:
-                kill_together([psutil.Process(running.pid), *agents(launch)])
-                running.communicate(timeout=PATIENCE)
-                running = launch.start("up", "--resume", launch.run_directory().name)
-            else:
-                kill_together(agents(launch), is_exact=attempt % 2 == 0)
+            kill_together(agents(launch), is_exact=attempt % 2 == 0)
         running.send_signal(signal.SIGINT)
         wait_for_end(running, 130)
     assert watch.clashes() == []
     assert not launch.survivors()
 
 
-@pytest.mark.parametrize("moment", ["training", pytest.param("the end", marks=pytest.mark.thorough)])
-def test_no_orphan_lives_after_the_end_of_the_run(launch: Launch, moment: str) -> None:
+@pytest.mark.parametrize("is_ending", [False, True])
+def test_no_orphan_lives_after_the_end_of_the_run(launch: Launch, is_ending: bool) -> None:
     """Without another attempt, and when both are killed while the run is ending anyway."""
     running = launch.start("up", launch.shell(SCRIPT, strategy="none", restart={"max": 0}, timeouts={"grace": 1}))
     read_until(running, "up 0", 2)
     victims = agents(launch)
-    if moment == "the end":
+    if is_ending:
         running.send_signal(signal.SIGINT)
     kill_together(victims)
     running.communicate(timeout=PATIENCE)
@@ -90,11 +83,10 @@ def test_no_orphan_lives_after_the_end_of_the_run(launch: Launch, moment: str) -
 VERBS = [("ps",), ("ls",), ("wait",), ("down",), ("up", "--resume")]
 
 
-@pytest.mark.parametrize("lease", [0, pytest.param(PATIENCE, marks=pytest.mark.thorough)])
-def test_the_next_command_kills_what_was_left_of_a_run(launch: Launch, lease: int) -> None:
+def test_the_next_command_kills_what_was_left_of_a_run(launch: Launch) -> None:
     """Launcher, guard and agent killed together: the next command on the run leaves no orphan."""
-    for verb in VERBS if lease == 0 else [("ps",)]:
-        running = launch.start("up", launch.shell(SCRIPT, timeouts={"grace": 0.2, "lease": lease}, **FOR_EVER))
+    for verb in VERBS:
+        running = launch.start("up", launch.shell(SCRIPT, timeouts={"grace": 0.2, "lease": 0}, **FOR_EVER))
         read_until(running, "up 0", 2)
         (lock,) = launch.home.glob(f"runs/*/agents/*/{LOCK_NAME}")
         with (launch.directory / "lock").open("w") as held:

@@ -63,16 +63,11 @@ def test_a_living_run_is_watched_restarted_and_followed(launch: Launch, other: L
     assert launch.run("wait", run).returncode == 7
 
 
-@pytest.mark.parametrize("command", ["resume", pytest.param("down", marks=pytest.mark.thorough)])
-def test_a_run_without_supervisor_is_taken_over(launch: Launch, other: Launch, command: str) -> None:
+def test_a_run_without_supervisor_is_taken_over(launch: Launch, other: Launch) -> None:
     """Its agents and tasks live on, and obey the new supervisor."""
     run = detached(other)
     before = pids(launch)
     other.kill_supervisor()
-    if command == "down":
-        launch.succeed("down", run)
-        assert launch.status(run)["state"] == "stopped"
-        return
     launch.succeed("up", "--resume", run, "-d")
     assert pids(launch) == before
     (launch.directory / "go").touch()
@@ -82,7 +77,10 @@ def test_a_run_without_supervisor_is_taken_over(launch: Launch, other: Launch, c
 
 
 def test_agents_of_another_protocol_keep_their_tasks(launch: Launch, other_protocol: Launch) -> None:
-    """They are neither taken over nor stopped; the other release can do that afterwards."""
+    """They are neither taken over nor stopped; the other release can do that afterwards.
+
+    A journal that names no protocol is of 0.2.0, whose agents speak protocol 5.
+    """
     run = detached(other_protocol, timeouts={"lease": "10m"})
     before = pids(launch)
     other_protocol.kill_supervisor()
@@ -95,23 +93,17 @@ def test_agents_of_another_protocol_keep_their_tasks(launch: Launch, other_proto
             f"tflaunch: run {run} was started by tflaunch {VERSION}, {speaks}: only that version can resume or stop "
             "it; without a supervisor its tasks end after 10 min (timeouts.lease)\n",
         )
-    assert other_protocol.run("up", "--resume", run, "-d").returncode == 0
-    assert pids(launch) == before
-    launch.succeed("down", run)
-
-
-@pytest.mark.thorough
-def test_a_journal_that_names_no_protocol_is_of_an_earlier_release(launch: Launch) -> None:
-    """Of 0.2.0, whose agents speak protocol 5."""
-    run = detached(other := release(launch.directory, PROTOCOL=5), timeouts={"lease": "10m"})
-    other.kill_supervisor()
-    path = launch.run_directory() / "events.jsonl"
-    first, _, rest = path.read_text().partition("\n")
+    path = launch.run_directory() / JOURNAL_NAME
+    written = path.read_text()
+    first, _, rest = written.partition("\n")
     earlier = {name: value for name, value in json.loads(first).items() if name not in ("protocol", "version")}
     path.write_text(f"{json.dumps(earlier)}\n{rest}")
     refused = launch.run("down", run, code=2)
     assert "was started by tflaunch 0.2.0 or earlier, whose agents speak protocol 5, not " in refused.stderr
-    assert other.run("down", run).returncode == 0
+    path.write_text(written)
+    assert other_protocol.run("up", "--resume", run, "-d").returncode == 0
+    assert pids(launch) == before
+    launch.succeed("down", run)
 
 
 GONE = {"kind": "task_caught_up", "host": "localhost", "task": "worker:1", "attempt": 0}

@@ -32,18 +32,6 @@ def test_it_is_told_shown_and_ends_with_the_job(launch: Launch) -> None:
     assert not launch.survivors()
 
 
-@pytest.mark.thorough
-def test_runs_that_start_at_once_do_not_dispute_a_port(launch: Launch) -> None:
-    spec = job(launch, UNTIL_GO, restart={"max": 0})
-    with left_alone(6006):
-        running = [launch.start("up", "--name", f"run{number}", spec) for number in range(3)]
-        ports = {int(Said(one).until(URL)[1]) for one in running}
-    assert len(ports) == len(running)
-    assert all(answers(port) for port in ports)
-    (launch.directory / "go").touch()
-    assert [one.wait(PATIENCE) for one in running] == [0] * len(running)
-
-
 def test_a_port_that_is_taken_just_before_it_listens(launch: Launch) -> None:
     """That listener is not mistaken for TensorBoard, which restarts on another port."""
     spec = job(launch, UNTIL_GO)
