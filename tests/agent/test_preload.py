@@ -569,13 +569,6 @@ CHANGES = {
     "the launcher's CPUs": Change(lambda _: os.sched_setaffinity(0, [*os.sched_getaffinity(0)][:1])),
     "the server hangs": Change(lambda warm: os.kill(warm.server(), signal.SIGSTOP)),
 }
-RARE = {
-    "a .pth file is written": Change(update_file("extra.pth", "/nowhere\n")),
-    "a file that is no module is added": Change(lambda warm: write(warm.other, {"model.ckpt": ""}), is_warm=True),
-    "a variable of the task alone": Change(set_variable("TFLAUNCH_PROGRESS_X", "1"), is_warm=True),
-    "the server's socket is removed": Change(lambda warm: next(warm.sockets.glob("*.sock")).unlink()),
-    "the directory of the sockets is removed": Change(lambda warm: shutil.rmtree(warm.sockets)),
-}
 
 
 @pytest.fixture
@@ -592,7 +585,7 @@ def own_state() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("own_state")
-@pytest.mark.parametrize("name", [*CHANGES, *(pytest.param(name, marks=pytest.mark.thorough) for name in RARE)])
+@pytest.mark.parametrize("name", CHANGES)
 def test_after_a_change_a_run_is_as_a_cold_one(warm: Warm, name: str) -> None:
     """The same facts, and nothing imported by the server that is out of date."""
     if name == "the launcher's CPUs":
@@ -600,7 +593,7 @@ def test_after_a_change_a_run_is_as_a_cold_one(warm: Warm, name: str) -> None:
     warm.run()
     server = warm.server()
     process = psutil.Process(server)
-    change = {**CHANGES, **RARE}[name]
+    change = CHANGES[name]
     change.make(warm)
     try:
         again, cold = warm.run(), warm.run(is_warm=False)

@@ -19,7 +19,6 @@ from support.fixed_ports import free_ports
 from support.launch import Launch, read_until, wait_for_end
 from support.netns_hosts import Bed
 from support.processes import all_processes, command_of
-from support.releases import release
 from support.specs import TFLAUNCH
 from support.sshd import Sshd, StartSshd, home_for_client
 from support.terminals import Terminal
@@ -196,31 +195,6 @@ def test_the_command_that_is_told_leads_to_it(launch: Launch, sshd: StartSshd) -
 
 
 # ---- another release of tflaunch
-
-
-def agents_of(host: Sshd) -> set[Path]:
-    """Return the agents in the host's cache."""
-    return set((host.home / ".local/state/tflaunch/agents").glob("[0-9a-f]*"))
-
-
-@pytest.mark.thorough
-def test_a_cached_agent_of_another_release_is_left_alone(launch: Launch, sshd: StartSshd) -> None:
-    """Each release starts its own; a run of the other one goes on, is taken over by this one, and restarts with it."""
-    host = sshd()
-    other = release(launch.directory)
-    spec = shell_on(launch, {"h1": host}, f"echo begun; {UNTIL_GO}; exit 7", restart={"max": 1})
-    other.env["HOME"] = launch.env["HOME"]
-    run = other.detach(spec)
-    other.wait_for_log("worker:0", "begun")
-    cached = agents_of(host)
-    assert len(cached) == 1
-    launch.succeed("up", shell_on(launch, {"h1": host}, "true", name="second.json"))
-    assert (len(agents_of(host)), cached < agents_of(host)) == (2, True)
-    other.kill_supervisor()
-    launch.succeed("up", "--resume", run, "-d")
-    (host.home / "go").touch()
-    assert launch.run("wait", run).returncode == 7
-    assert [task["attempt"] for task in launch.status(run)["tasks"]] == [1]
 
 
 # ---- warm servers

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from support.launch import SHARED, Launch, read_errors_until, read_until, wait_for_end
-from support.mnist import QUICK as QUICKLY
-from support.mnist import example, has_trained
 from support.netns_hosts import Bed
 from support.specs import REPOSITORY
 from support.waiting import wait_until
@@ -189,13 +187,3 @@ def test_a_training_goes_on_from_its_checkpoint_when_its_host_is_back(bed: Bed, 
     (began,) = set(map(int, re.findall(r"attempt 1 begins at step (\d+)", out)))
     assert began >= 3
     assert not watch.clashes()
-
-
-@pytest.mark.tensorflow
-@pytest.mark.thorough
-@pytest.mark.parametrize(("name", "tasks"), [("ssh_parameter_server", 1), ("ssh_multi_worker", 3)])
-def test_examples_train_on_three_hosts(bed: Bed, launch: Launch, name: str, tasks: int) -> None:
-    launch.preload = SHARED
-    spec = example(bed.control(launch), name, *QUICKLY)
-    ended = launch.succeed("up", spec, *(f"--set=hosts.{host}.python={sys.executable}" for host in GANG["worker"]))
-    assert has_trained(ended.stdout, tasks, is_quick=True), ended.stdout

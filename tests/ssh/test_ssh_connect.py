@@ -19,8 +19,6 @@ from typing import Any
 import paramiko
 import psutil
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as some
 
 from support.processes import all_processes, command_of
 from support.sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
@@ -28,7 +26,7 @@ from support.waiting import PATIENCE, wait_until
 from tflaunch.features.ssh import proxy_command, user_keys
 from tflaunch.features.ssh import transport as ssh_transport
 from tflaunch.features.ssh.connections import Connector
-from tflaunch.features.ssh.known_hosts import KnownHosts, fingerprint
+from tflaunch.features.ssh.known_hosts import fingerprint
 from tflaunch.features.ssh.ssh_config import Target
 from tflaunch.features.ssh.transport import Limit
 from tflaunch.transport.base import LinkError
@@ -37,7 +35,6 @@ pytestmark = pytest.mark.ssh
 
 SOON = 3.0
 """A timeout for what cannot succeed; all before it must succeed within it on a busy machine."""
-thorough = pytest.mark.thorough
 Speak = Callable[[socket.socket], object]
 
 
@@ -232,20 +229,11 @@ def test_two_keys_may_be_needed(machine: Machine) -> None:
     assert "accepts a key of user" in machine.error(machine.target(host))
 
 
-@pytest.mark.parametrize(
-    ("where", "kind"),
-    [
-        ("file", "ed25519"),
-        ("certificate beside, key in the agent", "ed25519"),
-        ("agent", "ed25519"),
-        pytest.param("agent", "ecdsa", marks=thorough),
-        pytest.param("agent", "rsa", marks=thorough),
-    ],
-)
-def test_a_users_certificate(machine: Machine, tmp_path: Path, where: str, kind: str) -> None:
+@pytest.mark.parametrize("where", ["file", "certificate beside, key in the agent", "agent"])
+def test_a_users_certificate(machine: Machine, tmp_path: Path, where: str) -> None:
     """It is next to its key, which the host does not know, or both are in the agent."""
     authority = machine.keys["authority"]
-    key = make_key(tmp_path / "key", kind)
+    key = make_key(tmp_path / "key")
     sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-n", USER, f"{key}.pub"]
     subprocess.run(sign, check=True, capture_output=True)
     target = machine.target(machine.start(lines=[f'TrustedUserCAKeys "{authority}.pub"']))
@@ -285,16 +273,13 @@ KEYS_IN_SPECS: dict[str, tuple[str, str]] = {
     "missing": ("", " does not exist; correct identity_file"),
     "encrypted": ("", " is encrypted and not in the ssh-agent; add it: ssh-add "),
     "encrypted PEM": ("", " is encrypted"),
-    "encrypted PKCS8": ("", " is encrypted"),
     "public": ("", " is a public key whose private half is not in the ssh-agent; name the private key: "),
     "directory": ("", " cannot be read: Is a directory; make it readable"),  # the one thing that root cannot read
     "mode 644": ("", OPEN),
-    "mode 610": ("", OPEN),
     "empty": ("", " is not a private key that tflaunch can use; name an ed25519, ecdsa or rsa key"),
     "broken": (
         "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n", " is not a private key"
     ),
-    "binary": ("\udcff\udc80\n" * 100, " is not a private key"),
 }  # fmt: skip
 
 
@@ -353,7 +338,6 @@ CONFIGURED_OTHERWISE = {
     ),
     "ciphers": (["Ciphers chacha20-poly1305@openssh.com"], f"{OLD}ciphers; see"),
     "key exchange": (["KexAlgorithms sntrup761x25519-sha512@openssh.com"], f"{OLD}kex algorithm; see"),
-    "MACs": (["MACs umac-128@openssh.com", "Ciphers aes128-ctr"], f"{OLD}macs; see"),
 }
 
 
@@ -458,13 +442,11 @@ def test_a_host_that_is_not_known(machine: Machine) -> None:
     assert machine.reach(target)
 
 
-@pytest.mark.parametrize("is_hashed", [False, True])
-def test_a_host_whose_key_has_changed(machine: Machine, is_hashed: bool) -> None:
+def test_a_host_whose_key_has_changed(machine: Machine) -> None:
     """Nothing of ours is sent to it; the remedy makes ssh and tflaunch forget the old key."""
     host = machine.start()
     target = machine.target(host)
-    if is_hashed:
-        subprocess.run(["ssh-keygen", "-q", "-H", "-f", *target.known_hosts_files], check=True, capture_output=True)
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", *target.known_hosts_files], check=True, capture_output=True)
     host.restart("another")
     sentence = machine.error(target)
     assert sentence.startswith("its host key has changed: ssh-ed25519 was SHA256:")
@@ -475,24 +457,10 @@ def test_a_host_whose_key_has_changed(machine: Machine, is_hashed: bool) -> None
     assert "is not in" in machine.error(target)
 
 
-def test_a_host_with_several_keys_shows_the_one_that_is_known(machine: Machine) -> None:
-    """Whatever else it prefers, and by an alias, which is known without a port."""
-    host = machine.start(host_keys=[f"host-{kind}" for kind in ("ed25519", "ecdsa", "rsa")])
-    for known in ("rsa", "ecdsa", "ed25519"):
-        key = public(machine.keys[f"host-{known}"])
-        (machine.directory / "known_hosts-h1").write_text(f"[{host.address}]:{host.port} {key}\n")
-        assert machine.reach(machine.target(host))
-        (machine.directory / "known_hosts-h1").write_text(f"cluster {key}\n")
-        assert machine.reach(machine.target(host, host_key_name="cluster"))
-
-
-@pytest.mark.parametrize(
-    "kind", ["ed25519", pytest.param("ecdsa", marks=thorough), pytest.param("rsa", marks=thorough)]
-)
-def test_a_certificate_of_a_host(machine: Machine, kind: str) -> None:
+def test_a_certificate_of_a_host(machine: Machine) -> None:
     """The host's own key is unknown, but its authority is known."""
     authority = machine.keys["authority-rsa"]
-    key = machine.keys[f"certified-{kind}"]
+    key = machine.keys["certified-ed25519"]
     names = ",".join(f"127.0.0.{number}" for number in range(1, 256))  # not a pattern: ssh accepts none
     sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-h", "-n", names, f"{key}.pub"]
     subprocess.run(sign, check=True, capture_output=True)
@@ -585,10 +553,7 @@ def test_words_before_the_version(machine: Machine) -> None:
 ELSE, NO_END = 'does not speak SSH but says "', "the handshake with 127.0.0.9:"
 SAID = {
     "HTTP": (b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n", f"{ELSE}HTTP/1.1 400 Bad Request"),
-    "TLS": (b"\x15\x03\x01\0\x02\x02\x46", rf"{ELSE}\x15\x03\x01\x00\x02\x02F"),
     "binary": (b"\xff" * 1000 + b"\n", f"{ELSE}{chr(0xFFFD) * 57}..."),
-    "100 KB before a version": (b"motd\n" * 20_000 + b"SSH-2.0-x\r\n", f"{ELSE}motd"),
-    "empty lines": (b"\n" * 101, "hangs up before it says anything"),
     "nothing": (b"", "hangs up before it says anything; its sshd may not let this machine in, or have too many"),
     "version": (b"SSH-2.0-x\r\n", "hangs up during the handshake; its sshd may have too many new connections"),
     "version 1": (b"SSH-1.5-old\r\n", "(SSH-1.5-old) is too old or too strict for tflaunch: 1.5 instead of 2.0"),
@@ -964,28 +929,3 @@ def test_fingerprints(keys: Keyring) -> None:
 
 
 # ---- known_hosts is read as OpenSSH reads it; ssh-keygen is the reference
-
-
-NAMES = some.lists(
-    some.sampled_from(["alpha", "ALPHA", "al*", "!alpha", "?????", "[alpha]:2222", "[al*]:*", "beta", "10.0.0.1", "*"]),
-    min_size=1,
-    max_size=3,
-)
-
-
-@given(some.lists(NAMES, min_size=1, max_size=3), some.booleans())
-@example([["alpha", "beta"]], True)
-@settings(max_examples=60)
-def test_known_hosts(
-    tmp_path_factory: pytest.TempPathFactory, keys: Keyring, lines: Sequence[Sequence[str]], is_hashed: bool
-) -> None:
-    """ssh-keygen finds a line for a name exactly when we do, hashed or not."""
-    path = tmp_path_factory.mktemp("known") / "known_hosts"
-    key = public(keys["host-known"])
-    path.write_text("".join(f"{','.join(names)} {key}\n" for names in lines))
-    if is_hashed:
-        asked("ssh-keygen", "-q", "-H", "-f", path)
-    for name, port in (("alpha", 22), ("alpha", 2222), ("beta", 22)):
-        written = name if port == 22 else f"[{name}]:{port}"
-        found = [asked("ssh-keygen", "-F", each, "-f", path) for each in dict.fromkeys((written, name))]
-        assert bool(KnownHosts([str(path)]).key_types(name, port)) is any(found)
