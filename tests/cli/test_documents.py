@@ -110,7 +110,7 @@ def test_readme_begins_with_the_two_commands_of_a_checkout() -> None:
     assert first.text in section
     targets = re.findall(r"^(\w+): .*## ", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
     assert {"demo", "test"} <= set(targets)
-    assert (REPOSITORY / ".ci" / "run").read_text().splitlines()[-2:] == ["make test", "make test-all"]
+    assert (REPOSITORY / ".ci" / "run").read_text().splitlines()[-2:] == ["make test", "make test-thorough"]
 
 
 @pytest.mark.parametrize("page", pages(), ids=str)
