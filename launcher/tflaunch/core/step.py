@@ -339,4 +339,4 @@ RULES: Mapping[type[Event], Rule] = {
     JobHung: Rule(_on_hung, (Phase.RUNNING,)),
     TimePassed: Rule(on_time, _NOT_ENDED),
 }
-"""Every kind of event; `tests/unit/test_walk.py` writes the table into docs/architecture.md."""
+"""Every kind of event; `tests/unit/test_event_table.py` writes the table into docs/architecture.md."""
