@@ -35,13 +35,6 @@ def after(phase: str, event: str, kind: str, number: int) -> Fault:
 ONE, TWO = {"cluster": {"worker": ["a"]}}, {"cluster": {"worker": ["a", "b"]}}
 FOREVER = {"window": 1000000.0}
 FOUND = {
-    # The agent answered no second offer, and the job waited without end.
-    "files that were refused are offered again": Found(
-        1000163,
-        {**ONE, "restart": FOREVER, "sync": {}},
-        Script(),
-        (at(3.81, "drain", 0), after("backing_off", "LinkLost", "refuse_files", 3001564)),
-    ),
     # The supervisor of an elastic job waited for it without end.
     "the output of a lost host whose task is elsewhere": Found(
         17,
@@ -73,24 +66,6 @@ FOUND = {
         {**TWO, "sync": {}},
         Script(saved_code=42),
         (at(0.558, "drain", 1), after("preparing", "HostLeaving", "slow", 6030626)),
-    ),
-    # The lease was blamed, and the restart charged.
-    "a host is drained while its link is lost": Found(
-        2012878,
-        {**TWO, "spares": ["s", "t"]},
-        Script(duration=25.0),
-        (
-            at(3.001, "power_off", 0),
-            after("running", "HostUnreachable", "cut", 6056103),
-            after("running", "HostUnreachable", "drain", 6056104),
-        ),
-    ),
-    # The job was given up, although it had made progress.
-    "a task fails at its start after another has trained": Found(
-        10052398,
-        {"cluster": {"worker": ["here", "a"]}, "timeouts": {"lease": 8}},
-        Script(starting=1.0, troubles=(Trouble("worker:1", None, "raise", 1, 1.2620141037726307),), epochs="from zero"),
-        (at(1.494, "half_logged", 0),),
     ),
     # After the supervisor had stood still, the next agent never got its orders, and the job waited without end.
     "an agent that is given up while its greeting is read": Found(

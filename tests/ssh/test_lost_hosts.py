@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.launch import SHARED, Launch, read_errors_until, read_until, wait_for_end
+from support.launch import SHARED, Launch, read_until, wait_for_end
 from support.netns_hosts import Bed
 from support.specs import REPOSITORY
 from support.waiting import wait_until
@@ -160,30 +160,3 @@ def test_parameter_server_training_goes_on_without_the_host_of_a_worker(
     assert {task: len(hosts) for task, hosts in starts(launch).items()} == {
         task: 3 - count if comes_back else count for task, count in times.items()
     }
-
-
-@pytest.mark.tensorflow
-@pytest.mark.thorough
-def test_a_training_goes_on_from_its_checkpoint_when_its_host_is_back(bed: Bed, launch: Launch) -> None:
-    """With a budget of one restart that stays untouched; meanwhile `ps` and `explain` say what it waits for."""
-    launch.preload = SHARED
-    command = ["python", str(PROGRAMS / "mirrored.py"), "0", "if attempt: leave()"]
-    restart = {"max": 1, "backoff": [0, 0]}
-    running = start(bed, launch, {"worker": ["h1", "h2"]}, command=command, env=QUIET, restart=restart)
-    read_until(running, "step 3: weight 6")
-    bed.power_off(2)
-    with bed.watch() as watch:
-        read_errors_until(running, "waiting for h2 (")
-        current = launch.status()
-        host = next(host for host in current["hosts"] if host["host"] == "h2")
-        assert (current["state"], host["until"] - host["since"]) == ("waiting_for_hosts", pytest.approx(900, abs=0.01))
-        assert "waiting for h2 (" in launch.run("explain").stdout
-        wait_until(lambda: len(launch.records("host_unreachable")) >= 2, running)  # tries that are in vain
-        bed.power_on(2)
-        out, err = wait_for_end(running)
-    assert "h2 is back after" in err
-    assert launch.journal()[-1]["exit_code"] == 0
-    assert {record["attempt"] for record in launch.records("start_task")} == {0, 1}
-    (began,) = set(map(int, re.findall(r"attempt 1 begins at step (\d+)", out)))
-    assert began >= 3
-    assert not watch.clashes()

@@ -106,17 +106,6 @@ def test_a_host_that_stays_away_ends_the_job(bed: Bed, launch: Launch) -> None:
     assert not bed.wait_empty()
 
 
-@pytest.mark.thorough
-def test_a_power_failure_of_the_operator_leaves_nothing(bed: Bed, launch: Launch) -> None:
-    """The launcher died without closing its connections: after lease and grace nothing is alive."""
-    spec = shell_on(bed.control(launch), ["h1", "h2"], UNTIL_KILLED, timeouts=QUICK)
-    running = launch.start("up", spec, until="up", count=2)
-    for host in (1, 2):
-        bed.blackhole(host)
-    running.kill()
-    assert not bed.wait_empty()
-
-
 def test_a_host_that_does_not_know_the_others_is_found_before_the_start(bed: Bed, launch: Launch) -> None:
     """No line at all, or Debian's own 127.0.1.1 line: TensorFlow would wait indefinitely; exit 3."""
     others = "".join(line for line in bed.everybody().splitlines(keepends=True) if not line.endswith(" h1\n"))

@@ -173,17 +173,6 @@ def test_every_kind_of_key(machine: Machine, kind: str) -> None:
     assert machine.reach(machine.target(host, identity_files=(), agent=machine.agent(key)))
 
 
-@pytest.mark.parametrize("form", ["PEM", "PKCS8", "RFC4716"])
-def test_every_format_of_ssh_keygen(machine: Machine, tmp_path: Path, form: str) -> None:
-    """And only OpenSSH's own has the public half of an encrypted key in clear text."""
-    key = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-b", "2048", "-m", form, "-N", "", "-f", key], check=True)
-    host = machine.start()
-    authorize(host.directory, key)
-    key.with_name("key.pub").unlink()
-    assert machine.reach(machine.target(host, identity_files=(str(key),)))
-
-
 @pytest.mark.parametrize("beside", [True, False], ids=["public half beside", "no public half"])
 def test_an_encrypted_key_in_the_agent(machine: Machine, tmp_path: Path, beside: bool) -> None:
     """It is recognised by its public half, so no other key of the agent is tried."""
@@ -211,22 +200,6 @@ def test_identities_only(machine: Machine) -> None:
     assert machine.reach(target._replace(identities_only=True))
     assert machine.reach(target._replace(is_identity_required=True))
     assert machine.reach(target._replace(identity_files=(f"{key}.pub",), identities_only=True))
-
-
-def test_a_copy_of_a_key_is_not_tried(machine: Machine) -> None:
-    """It would fail too; the third key is the right one, and the second that is tried."""
-    copy = machine.directory / "copy"
-    copy.write_bytes(machine.keys["other"].read_bytes())
-    files = tuple(str(key) for key in (machine.keys["other"], copy, machine.keys["client"]))
-    assert machine.reach(machine.target(machine.start(lines=["MaxAuthTries 2"]), identity_files=files))
-
-
-def test_two_keys_may_be_needed(machine: Machine) -> None:
-    host = machine.start(lines=["AuthenticationMethods publickey,publickey"])
-    authorize(host.directory, machine.keys["client"], machine.keys["other"])
-    files = tuple(str(machine.keys[name]) for name in ("client", "other"))
-    assert machine.reach(machine.target(host, identity_files=files))
-    assert "accepts a key of user" in machine.error(machine.target(host))
 
 
 @pytest.mark.parametrize("where", ["file", "certificate beside, key in the agent", "agent"])
@@ -638,26 +611,6 @@ def test_it_is_connected_to_once(machine: Machine) -> None:
         wait_until(lambda: not any(transport.is_active() for transport in transports))  # noqa: B023
 
 
-def test_a_connection_to_it_whose_end_is_noticed_by_a_send(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own thread has not noticed it yet, so it seems to be alive: a new one is made."""
-    gate, host = machine.start("gate"), machine.start("host")
-    target = machine.target(host, jumps=(machine.target(gate),))
-    machine.connect(target)
-    real, asked = paramiko.Transport.open_channel, []
-
-    def fail_once(self: paramiko.Transport, kind: str, *rest: Any, **named: Any) -> paramiko.Channel:
-        if kind == "direct-tcpip":
-            asked.append(self)
-            if len(asked) == 1:
-                raise EOFError
-        return real(self, kind, *rest, **named)
-
-    monkeypatch.setattr(paramiko.Transport, "open_channel", fail_once)
-    assert machine.reach(target).split()[2] == host.address
-    assert gate.log.read_text().count("Accepted publickey") == 2
-    assert len(asked) == 2
-
-
 def test_a_connection_to_it_that_is_dead_without_a_word(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new one is made in time, for all that need it."""
     gate, host = machine.start("gate"), machine.start("host")
@@ -716,18 +669,6 @@ def test_what_is_wrong_behind_it(machine: Machine) -> None:
     for sentence, words in zip(sentences, [*expected.values()] * 4, strict=True):
         assert sentence.startswith(words)
     assert gate.log.read_text().count("Accepted publickey") == 1
-
-
-def test_a_host_behind_it_that_is_lost(machine: Machine) -> None:
-    """The connection over the jump host ends; the one to it stays."""
-    gate, host = machine.start("gate"), machine.start("host")
-    channel = machine.connect(machine.target(host, jumps=(machine.target(gate),))).open_session()
-    channel.exec_command("echo; exec sleep 1000")
-    assert channel.recv(10) == b"\n"
-    kill(host.connections())
-    assert channel.recv(1) == b""
-    kill(host.survivors())
-    assert gate.connections()
 
 
 # ---- ProxyCommand
@@ -836,22 +777,6 @@ def test_no_command_survives_tflaunch(machine: Machine, options: tuple[str, ...]
 
 
 # ---- threads
-
-
-def test_a_connection_that_is_closed_wakes_up(machine: Machine) -> None:
-    """A blocked reader returns; an idle connection does not poll ten times a second."""
-    host = machine.start()
-    transport = machine.connect(machine.target(host))
-    channel = transport.open_session()
-    channel.exec_command("echo; exec sleep 1000")
-    assert channel.recv(10) == b"\n"
-    waiting = threading.Thread(target=channel.recv, args=(1,), daemon=True)
-    waiting.start()
-    transport.close()
-    for thread in (waiting, transport):
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-    kill(host.survivors())
 
 
 def test_nothing_is_printed(tmp_path: Path) -> None:

@@ -92,26 +92,6 @@ def test_preempted_workers_save_together_and_are_not_charged(launch: Launch) -> 
         assert len(steps(said[2])) == 3
 
 
-@pytest.mark.thorough
-def test_a_rank_that_hangs_is_named_and_the_training_resumes(launch: Launch) -> None:
-    """Without a field of the spec; the stacks of all ranks are in their logs."""
-    fault = "def sleeps():\n    time.sleep(3600)\nif step == 2 and attempt == 0 and task == 'worker:1':\n    sleeps()"
-    launch.env = {**launch.env, "TFLAUNCH_STALL_SCALE": "100"}
-    running = launch.start("up", spec(launch, "mirrored.py", 4, fault))
-    err = finish(running)
-    assert running.returncode == 0, err
-    says = r"worker:1 sleeps \(<string>, line 2\), .*; worker:0 waits for it in mirrored.py, line \d+"
-    assert re.search(f"warning: {says}", err), err
-    assert re.search(f"ending worker:0, worker:1\ntflaunch: {says}", err), err
-    assert "after 1 restart" in err
-    for task, place in (("worker:0", "programs/mirrored.py"), ("worker:1", "in sleeps")):
-        before, after = words(launch, task).values()
-        aborted = before.partition("Fatal Python error: Aborted")[2]
-        assert "most recent call first" in aborted, task
-        assert place in aborted
-        assert (begun_at(after), steps(after)) == (2, [3, 4])
-
-
 # ---- ParameterServerStrategy
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import pairwise
@@ -19,8 +18,6 @@ from support.launch import PATIENCE, Launch
 from support.signals import SURVIVED
 from support.waiting import wait_gone, wait_until
 from support.web_pages import TRAINING, Server, api, begin, newest, status_when
-from tflaunch.store.run_dir import SOCKET_NAME
-from tflaunch_worker import linux
 
 pytestmark = pytest.mark.web
 
@@ -64,30 +61,6 @@ def test_requests_reach_the_supervisor(server: Server, place: Launch) -> None:
         assert any(name == "over" for name, _ in events)  # its supervisor has exited, too
     refused = server.post(api(run, "stop"), {})
     assert (refused.status, refused.data) == (409, {"error": f"run {run} has ended with exit code 143"})
-
-
-@pytest.mark.thorough
-def test_a_run_whose_supervisor_was_killed_is_shown(server: Server, place: Launch) -> None:
-    """While its tasks live on for their lease, with the command that takes over."""
-    run = begin(place, TRAINING, name="orphaned", timeouts={"lease": "1h"})
-    with server.stream(api(run, "live")) as events:
-        status_when(events, supervisor="alive", state="running")
-        kill_supervisor(place, run)
-        found = status_when(events, supervisor="dead")
-    assert found["explanation"]["next"][0] == f"tflaunch up --resume {run}"
-    assert {task["state"] for task in found["tasks"]} == {"running"}
-    refused = server.post(api(run, "restart"), {"tasks": []})
-    assert refused.status == 409
-    assert f"tflaunch up --resume {run}" in refused.data["error"]
-    assert place.run("down", "-t", "0", run).returncode == 0
-
-
-def kill_supervisor(place: Launch, run: str) -> None:
-    with socket.socket(socket.AF_UNIX) as connection, linux.short_path(str(place.home / "runs" / run)) as short:
-        connection.connect(f"{short}/{SOCKET_NAME}")
-        supervisor = psutil.Process(linux.peer_of(connection)[0])
-    supervisor.kill()
-    supervisor.wait(PATIENCE)
 
 
 def test_the_list_of_runs_is_that_of_ls(server: Server, place: Launch, failed_run: str) -> None:
