@@ -124,20 +124,6 @@ def held(stage: Stage) -> subprocess.Popen[str]:
     return run
 
 
-@pytest.mark.thorough
-def test_a_host_that_ends_no_task_does_not_keep_a_run(stage: Stage) -> None:
-    """`down` returns after grace and fence, and says with its exit code, too, what may still run."""
-    run = held(stage)
-    ended = stage.play("hold", "down", "-t", "1s")
-    moments = {record["kind"]: record["now"] for record in stage.launch.journal() if "now" in record}
-    assert max(moments.values()) - moments["stop_requested"] >= 1 + 8 + GRACE + 5
-    assert ended.code == 125, ended
-    assert "may still run: worker:0 (pid 1 on h1): its host has not confirmed its end" in ended.err
-    assert run.wait(PATIENCE) == 125
-    assert "may still run" in stage.play("hold", "ps").out
-    assert "may still run" in stage.play("hold", "explain").out
-
-
 def test_the_third_ctrl_c_ends_tflaunch(stage: Stage) -> None:
     run = held(stage)
     for number in range(1, 4):

@@ -156,17 +156,6 @@ def own_lines(lines: list[str]) -> list[str]:
 ALL_LINES = sorted(f"worker:{task} | {line}" for task in range(8) for line in ("same", f"own worker:{task}", 1, 2, 3))
 
 
-def test_equal_lines_of_many_tasks_are_folded(launch: Launch) -> None:
-    """On a terminal, where each is shown at least once; logs have all."""
-    terminal = UpTerminal(launch, eight(launch))
-    lines = own_lines(terminal.end())
-    os.close(terminal.master)
-    assert all(launch.log(f"worker:{task}") == f"same\nown worker:{task}\n1\n2\n3\n" for task in range(8))
-    assert {line for line in lines if "own" in line} == {line for line in ALL_LINES if "own" in line}
-    assert sum("same" in line for line in lines) < 8
-    assert len(lines) < 30
-
-
 def test_in_a_pipe_lines_are_folded_only_if_asked(launch: Launch) -> None:
     assert own_lines(launch.up(eight(launch)).stdout.splitlines()) == ALL_LINES
     for path in launch.directory.glob("worker:*"):

@@ -17,7 +17,7 @@ import pytest
 
 from support.launch import LONG, PATIENCE, Launch, read_errors_until, read_until, wait_for_end
 from support.processes import is_agent
-from support.specs import SMALLEST_LOCAL, TFLAUNCH, tflaunch, written
+from support.specs import TFLAUNCH
 from support.waiting import check_with_limits
 from tflaunch_worker.features.debug import in_tasks
 
@@ -194,14 +194,6 @@ def test_every_line_arrives_once_and_in_order(launch: Launch) -> None:
     assert shown == wanted
     for task, lines in wanted.items():
         assert launch.log(task).splitlines() == lines
-
-
-def test_a_reader_that_goes_away_does_not_end_the_job(launch: Launch) -> None:
-    """The logs are complete all the same."""
-    spec = launch.shell("seq 20000", workers=1)
-    ended = launch.paste(f"{TFLAUNCH} up {spec} | head -1; exit ${{PIPESTATUS[0]}}")
-    assert (ended.returncode, ended.stdout) == (0, "worker:0 | 1\n"), ended.stderr
-    assert len(launch.log("worker:0").splitlines()) == 20000
 
 
 def test_a_sidecar_runs_beside_and_ends_with_the_job(launch: Launch) -> None:
@@ -387,15 +379,3 @@ def test_sidecars_alone_are_a_job_until_the_required_ones_have_ended(launch: Lau
     done = launch.up(launch.spec(sidecars=sidecars))
     assert (done.returncode, done.stdout) == (0, "a | done\n")
     assert "done: 3 tasks" in done.stderr
-
-
-def test_defaults_are_shown_with_their_file(tmp_path: Path) -> None:
-    spec = written(tmp_path, SMALLEST_LOCAL)
-    beside = tmp_path / "tflaunch.toml"
-    beside.write_text("[restart]\nmax = 7\n")
-    places: dict[str, Any] = {"home": tmp_path, "TFLAUNCH_CONFIG": str(tmp_path / "user.toml")}
-    (tmp_path / "user.toml").write_text("[env]\nSITE = 'here'\n")
-    shown = json.loads(tflaunch("plan", "--json", spec, **places).stdout)
-    assert shown["origins"] == {"restart.max": str(beside), "env.SITE": str(tmp_path / "user.toml")}
-    assert (shown["restart"]["max"], shown["tasks"][0]["env"]["SITE"]) == (7, "here")
-    assert f"  default  restart.max from {beside}\n" in tflaunch("plan", spec, **places).stdout

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.fake_tensorboard import stand_in
-from support.launch import PATIENCE, Launch, read_errors_until
+from support.launch import Launch
 
 pytestmark = pytest.mark.cli
 
@@ -75,22 +72,3 @@ def test_a_process_of_ours_imports_nothing_from_the_working_directory(planted: L
     assert ended.returncode == 0, ended.stderr
     subprocess.run([sys.executable, "-c", "import json"], cwd=planted.directory, check=False)
     assert "json" in imported(planted), "by a Python that searches the working directory"
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("command", "link"), [("up --web", "token="), ("tensorboard", "TensorBoard: http")])
-def test_what_serves_a_page_imports_nothing_from_it(planted: Launch, command: str, link: str) -> None:
-    done = planted.spec("done.json", cluster={"worker": 1}, strategy="none", command=["true"], tensorboard="logs")
-    lasting = planted.spec(cluster={"worker": 1}, strategy="none", command=["sleep", "9999"])
-    if command == "tensorboard":
-        planted.env["PYTHONPATH"] = str(planted.directory / "packages")
-        Path(planted.env["PYTHONPATH"]).mkdir()
-        stand_in(Path(planted.env["PYTHONPATH"]))
-        planted.up(done)
-        running = planted.start("tensorboard")
-    else:
-        running = planted.start(*command.split(), lasting)
-    shown = read_errors_until(running, link)
-    running.send_signal(signal.SIGINT)
-    running.communicate(timeout=PATIENCE)
-    assert (imported(planted), link in shown) == ("", True)

@@ -129,48 +129,27 @@ SPEC: dict[str, Any] = {
 MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
     "jobset": {
         "a field that does not exist": ("parallelism: 2", "paralelism: 2"),
-        "no completionMode": ("completionMode: Indexed", "completionMode: NonIndexed"),
-        "fewer pods than tasks": ("completions: 2", "completions: 1"),
         "another port than in TF_CONFIG": ("containerPort: 2222", "containerPort: 2223"),
         "an index that is text": ('"index":$(JOB_COMPLETION_INDEX)', '"index":"$(JOB_COMPLETION_INDEX)"'),
-        "a restart that a Job cannot have": ("restartPolicy: Never", "restartPolicy: Always"),
-        "a variable less": ("name: DATA", "name: DATE"),
         "a task that restarts without its peers": ("backoffLimit: 0", "backoffLimit: 6"),
-        "two replicatedJobs of one name": ("- name: ps\n", "- name: worker\n"),
         "pods without names": ("enableDNSHostnames: true", "enableDNSHostnames: false"),
-        "success when any has ended": ("operator: All", "operator: Any"),
         "another budget": ("maxRestarts: 3", "maxRestarts: 0"),
-        "a rule for a failure that does not exist": ("- PodFailurePolicy", "- PodFailed"),
     },
     "compose": {
         "a field that does not exist": ("working_dir:", "workdir:"),
-        "a network that is not defined": ("network_mode: service:chief-0", "networks:\n      - cluster"),
         "the network of a service that is not there": ("network_mode: service:chief-0", "network_mode: service:boss-0"),
-        "a network of its own for a task on localhost": ("    network_mode: service:chief-0\n", ""),
         "an index that is text": ('"index":1', '"index":"1"'),
-        "a service less": ("  ps-0:\n", "  server:\n"),
-        "a volume that is not defined": ("\n  claim: {}", ""),
         "an end that is not waited for": ("  job:\n", "  jobs:\n"),
-        "a process that reaps nothing": ("    init: true\n", ""),
         "no grace": ("stop_grace_period: '10s'", "stop_grace_period: '1s'"),
-        "another program": ("- train.py", "- test.py"),
         "a variable of the user's shell": ("DATA: /data", "DATA: ${DATA}"),
     },
 }
 MISTAKES["slurm"] = {
     "an index that is text": ('"worker","index":1}}', '"worker","index":"1"}}'),
     "a quote too few": ("  DATA=/data", "  DATA='/data"),
-    "a task less": ("TFLAUNCH_TASK=ps:0", "TFLAUNCH_TASK=ps:0 true"),
     "another decider": ("deciding=([chief:0]=1)", "deciding=([worker:0]=1)"),
-    "an evaluator that decides": ("optional=([evaluator:0]=1", "optional=("),
-    "a variable less": ("  DATA=/data", "  DATE=/data"),
-    "another directory": ("--chdir /home/ann/training", "--chdir /home/ann"),
     "TERM that ends the script alone": ("""trap 'echo "- signal 143" >&3'""", "trap 'exit 143'"),
-    "not bash": ("bash\n", "sh\n"),
-    "an option too late": ("#SBATCH --nodes=1\n", "\necho now\n#SBATCH --nodes=1\n"),
     "fewer nodes": ("--nodes=1\n#", "--nodes=0\n#"),
-    "steps that wait for each other": (" --overlap", ""),
-    "a node that is not there": ("nodes[0]", "nodes[1]"),
 }
 
 
