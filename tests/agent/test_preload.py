@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -712,19 +712,6 @@ def test_a_server_that_does_not_answer_keeps_no_link(warm: Warm, monkeypatch: py
             pass
     warm_client.stop_servers(str(warm.sockets))
     wait_gone(server)
-
-
-def test_several_runs_at_once(warm: Warm) -> None:
-    """They share a server, and leave one."""
-    warm.run()
-    server = warm.server()
-    with ExitStack() as stack:
-        runs = [stack.enter_context(warm.agent()) for _ in range(6)]
-        for run in runs:
-            warm.start(run.talk, PROGRAM)
-        for run in runs:
-            assert Seen(*json.loads(run.talk.text("worker:0"))).imported_by == server
-    assert warm.servers() == [server]
 
 
 def test_requests_that_are_none(warm: Warm) -> None:

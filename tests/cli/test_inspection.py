@@ -60,14 +60,6 @@ class TestPlan:
         assert plan["variants"]
         jsonschema.validate(plan, json.loads(tflaunch("schema", "plan", home=home).stdout))
 
-    def test_a_warning_beside_an_error_is_still_called_a_warning(self, tmp_path: Path, home: Path):
-        path = written(tmp_path, {**OFTEN_FORGOTTEN, "env": {"TF_CONFIG": "{}"}})
-        shown = tflaunch("plan", path, home=home)
-        error, warning = shown.stderr.splitlines()
-        assert (shown.returncode, shown.stdout) == (2, "")
-        assert error.startswith(f"tflaunch: {path}: env.TF_CONFIG: ")
-        assert warning.startswith(f"tflaunch: {path}: warning: hosts.gamma: ")
-
 
 class TestCheck:
     """`tflaunch check`; its messages about bad specs are in test_mistakes.py."""

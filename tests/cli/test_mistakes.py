@@ -116,11 +116,6 @@ def forbidden(path: Path) -> None:
     path.chmod(0)
 
 
-def below_a_file(path: Path) -> None:
-    """A path that leads through a file."""
-    path.parent.write_text("")
-
-
 def alias_bomb(levels: int) -> str:
     """YAML in which every list holds the previous one ten times."""
     return "a0: &a0 [1]\n" + "\n".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, levels))
@@ -136,27 +131,20 @@ def merge_bomb(levels: int) -> str:
 
 NO_FILES = [
     text("link-to-itself", "loop.json", loop, "cannot be read"),
-    text("below-a-file", "file/cluster.json", below_a_file, "Not a directory"),
-    text("name-too-long", "x" * 300 + ".json", lambda _: None, "cannot be read"),
     text("unreadable", "secret.json", forbidden, "Permission denied"),
 ]
 NO_TEXTS = [
     text("blank", "cluster.yaml", " \n\t\r\n", "is empty"),
     text("huge-and-good", "cluster.json", json.dumps(SMALLEST_LOCAL).ljust(LIMIT + 1), "larger than 4 MiB"),
     text("binary", "cluster.json", bytes(range(256)) * 10, "UTF-8"),
-    text("program", "cluster.yaml", b"\x7fELF\x02\x01\x01" + bytes(100), "is not usable YAML"),
     text("utf-16", "cluster.json", json.dumps(SMALLEST_LOCAL).encode("utf-16"), "is text in UTF-16; save it as UTF-8"),
-    text("latin-1", "cluster.yaml", "name: caf\xe9".encode("latin-1"), "UTF-8 (byte 9)"),
     text("no-ending", "cluster", json.dumps(SMALLEST_LOCAL), "has no extension, so its format is unknown"),
 ]
 NO_JSON = [
     text("truncated-json", "cluster.json", json.dumps(SMALLEST_LOCAL)[:-3], "is not valid JSON", "line 1"),
-    text("json-two-documents", "cluster.json", "{} {}", "is not valid JSON", "Extra data"),
     text("json-nan", "cluster.json", '{"timeouts": {"grace": NaN}}', "NaN, which is not valid JSON"),
     text("json-10000-digits", "cluster.json", f'{{"cluster": {{"worker": {DIGITS}}}}}', "smaller number"),
-    text("json-400-digits", "cluster.json", f'{{"cluster": {{"worker": {DIGITS[:400]}}}}}', "cluster.worker"),
     text("json-100000-brackets", "cluster.json", "[" * 100_000, "nested too deeply"),
-    text("json-40-levels", "cluster.json", '{"a":' * 40 + "1" + "}" * 40, "nested too deeply", "32 levels"),
     text("json-300000-values", "cluster.json", "[" + "0," * 300_000 + "0]", "more than 200000 values"),
     text("json-key-twice-inside", "cluster.json", '{"cluster": {"worker": 1, "worker": 2}}', "'worker' twice"),
 ]
@@ -164,41 +152,27 @@ NO_YAML = [
     in_yaml("truncated-yaml", "roles: {worker: {gpus: [", "is not usable YAML", "line"),
     in_yaml("yaml-unknown-alias", "env: *nothing", "undefined alias", "line 3, column 6"),
     in_yaml("yaml-number-as-key", "env: {1: x}", "the key 1 is not text"),
-    in_yaml("yaml-two-documents", "---\ncluster: {worker: 1}", "is not usable YAML", "line 3"),
     in_yaml(
         "yaml-object", "env: !!python/object/apply:os.mkdir [runs]", "tag:yaml.org,2002:python/object/apply:os.mkdir"
     ),
-    in_yaml("yaml-binary", "name: !!binary aGVsbG8=", "tag"),
     in_yaml("yaml-tag-of-two-lines", "name: !<a%0Ab> x", "tag"),
-    in_yaml("yaml-impossible-character", 'name: "\\UFFFFFFFF"', "is not usable YAML"),
-    in_yaml("yaml-half-a-character", 'workdir: "\\ud800"', "workdir"),
     in_yaml("yaml-cycle", "env: &a\n  A: *a", "refers to itself"),
-    in_yaml("yaml-merge-of-itself", "env: &a {<<: *a, B: 1}", "line 3"),
     in_yaml("yaml-alias-bomb", alias_bomb(12), "more than 200000 values"),
     in_yaml("yaml-merge-bomb", merge_bomb(12)),
     text("yaml-100000-brackets", "cluster.yaml", "[" * 100_000, "nested too deeply"),
     in_yaml("yaml-10000-digits", f"restart: {{max: {DIGITS}}}", "is not usable YAML"),
-    in_yaml("yaml-10000-hexadecimal-digits", f"restart: {{max: 0x{DIGITS}}}", "restart.max"),
-    in_yaml("yaml-nan", "timeouts: {grace: .nan}", "timeouts.grace", "must be a duration"),
 ]
 NO_TOML = [
     toml("truncated-toml", "[cluster", "is not valid TOML", "line 2"),
     toml("toml-key-twice", 'command = "b"', "is not valid TOML", "line 2"),
-    toml("toml-nan", "cluster.worker = 1\ntimeouts.grace = nan", "timeouts.grace"),
     toml("toml-date", "cluster.worker = 1\nenv.A = 2026-11-20", "env.A: must be text"),
-    toml("toml-10000-digits", f"cluster.worker = {DIGITS}", "smaller number"),
-    toml("toml-hexadecimal-digits-in-env", f"cluster.worker = 1\nenv.A = 0x{DIGITS}", "env.A"),
     toml("toml-100000-brackets", "cluster = " + "[" * 100_000, "nested too deeply"),
     toml("toml-100000-dots", ".".join("a" * 100_000) + " = 1", "nested too deeply"),
 ]
 NO_SPECS = [
-    text("a-list", "cluster.json", "[]", "must be an object"),
-    field("word-is-a-number", {"command": ["python", 5]}, "command[1]: must be text, not 5; put it in quotes"),
     field("unknown-field-that-clears-the-screen", {"\x1b[2J": 1}, "unknown field"),
-    field("three-at-once", {"name": 5, "env": 5, "nmae": "x"}, "name: ", "env: ", "nmae: "),
     field("slurm-array", {"slurm": {"array": "1-3"}}, "slurm.array: --array would make something else of the job"),
     field("slurm-value", {"slurm": {"exclusive": False}}, "slurm.exclusive: must be text, a number, or true"),
-    field("preload", {"preload": ["tensor flow"]}, "preload[0]: 'tensor flow' is not a valid module name"),
 ]
 """More are in tests/unit: test_spec.py, test_lint.py."""
 ALL = [*NO_FILES, *NO_TEXTS, *NO_JSON, *NO_YAML, *NO_TOML, *NO_SPECS]

@@ -40,15 +40,6 @@ def test_text_that_is_not_unicode_is_shown_all_the_same() -> None:
     assert run_command(["events", "--json"]) == (0, "")
 
 
-def test_a_line_that_was_cut_off_is_ignored() -> None:
-    """The supervisor was killed while writing it."""
-    run = record(has_ended=False)
-    records = journal.read_journal(run)
-    with (run / JOURNAL_NAME).open("ab") as file:
-        file.write(b'{"seq":')
-    assert journal.read_journal(run) == records
-
-
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [

@@ -422,19 +422,6 @@ def test_a_node_fails_and_the_job_goes_on_elsewhere(make_nodes: tuple[Bed, Slurm
 
 
 @pytest.mark.thorough
-def test_a_node_is_lost_during_the_start(make_nodes: tuple[Bed, SlurmBed], launch: Launch) -> None:
-    """Before Slurm has noticed that: the job begins again on others."""
-    bed, slurm = make_nodes
-    bed.power_off(2)
-    up = launch.start("up", shell(launch, "echo went"), "--on", "slurm")
-    out, said = wait_for_end(up)
-    assert out.count("went") == 2, out
-    assert "h2: `srun` ended" in said, said
-    assert [host["host"] for host in launch.status()["hosts"]] == ["h1", "h3"]
-    slurm.wait_until(lambda: not launch.survivors(), "something was left")
-
-
-@pytest.mark.thorough
 def test_a_node_fails_and_nothing_may_start_again(make_nodes: tuple[Bed, SlurmBed], launch: Launch) -> None:
     """Then the job has failed, and the node is to blame."""
     bed, slurm = make_nodes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shlex
@@ -23,8 +22,8 @@ import pytest
 from support.processes import all_processes, command_of
 from support.sshd import USER, Keyring, Sshd, StartSshd, authorize, kill, make_key, public, wait_dead
 from support.waiting import PATIENCE, wait_until
-from tflaunch.features.ssh import proxy_command, user_keys
 from tflaunch.features.ssh import transport as ssh_transport
+from tflaunch.features.ssh import user_keys
 from tflaunch.features.ssh.connections import Connector
 from tflaunch.features.ssh.known_hosts import fingerprint
 from tflaunch.features.ssh.ssh_config import Target
@@ -474,17 +473,6 @@ def test_a_closed_port(machine: Machine) -> None:
         port = server.getsockname()[1]
     words = f"127.0.0.9:{port} refuses connections; is sshd running there, and is that its port?"
     assert machine.error(machine.closed(port)) == words
-
-
-def test_no_route(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which this machine cannot demonstrate without harm."""
-    for number in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-
-        def connect(*_: object, number: int = number) -> None:
-            raise OSError(number, "no way")
-
-        monkeypatch.setattr(proxy_command.WakingSocket, "connect", connect)
-        assert machine.error(machine.closed(22)).startswith("there is no route to 127.0.0.9:22; is it running")
 
 
 def test_the_second_address_of_a_name(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.launch import PATIENCE, Launch, wait_for_end
+from support.launch import Launch, wait_for_end
 from support.sshd import Sshd, StartSshd, home_for_client
 from support.waiting import wait_until
 from tflaunch.errors import EXIT_INTERNAL
@@ -157,15 +157,3 @@ def test_a_file_that_changes_while_it_is_sent_is_one_sentence(launch: Launch, ss
     *_, sentence = err.splitlines()
     assert "the files of `sync` cannot be brought to h1" in sentence
     assert "big changed while it was sent" in sentence
-
-
-@pytest.mark.thorough
-def test_two_runs_may_use_the_cache_at_once(launch: Launch, sshd: StartSshd) -> None:
-    host = sshd()
-    write(launch, big=os.urandom(3_000_000))
-    spec = synced(launch, {"h1": host}, "sha256sum", "big")
-    running = [launch.start("up", spec) for _ in range(3)]
-    said = [process.communicate(timeout=PATIENCE) for process in running]
-    assert [process.returncode for process in running] == [0, 0, 0], said
-    assert len({(path / "big").read_bytes() for path in code_on(host)}) == 1
-    assert len([*(host.home / STATE / "files").iterdir()]) == 2

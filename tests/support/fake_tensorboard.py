@@ -42,7 +42,6 @@ server.serve_forever()
 URL = r"TensorBoard: http://localhost:(\d+)/"
 UNTIL_GO = "echo up; until test -e go; do sleep 0.05; done; "
 QUICK = {"lease": 60, "grace": 5}
-ONCE = {"max": 1, "backoff": [0, 0]}
 _TRIES = 100
 
 

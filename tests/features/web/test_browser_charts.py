@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.launch import Launch
-from support.web_pages import SimulatedRun, run_to_end
+from support.web_pages import SimulatedRun
 from tflaunch.features.history.history_recorder import HistoryWriter
 from tflaunch.store.history import Figures, Moment
 
@@ -31,15 +31,6 @@ COLOURED = """([canvas, name]) => {
   return found;
 }"""
 """How many dots of a canvas have a colour of the page."""
-RECORD_TEXTS = """
-window.drawn = new Set();
-const { fillText } = CanvasRenderingContext2D.prototype;
-CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
-  window.drawn.add(text);
-  return fillText.call(this, text, ...place);
-};
-"""
-"""Keeps what is written into canvases."""
 
 
 @pytest.fixture
@@ -157,18 +148,3 @@ def test_curves_are_smoothed_and_scaled(page: Page, charts: Locator) -> None:
     assert float((charts.locator(".value").all_text_contents()[0]).split()[0]) == low
     page.get_by_label("Smoothing").fill("0")
     assert charts.locator(".value").all_text_contents()[:2] == ["1.000 to 3.000", "0.9833"]
-
-
-def test_a_short_chart_has_times_to_compare(page: Page, place: Launch) -> None:
-    """Of a run of 8 seconds, in which a watch has one full five seconds."""
-    run = run_to_end(place, "true", name="short")
-    (place.home / "runs" / run / "history.jsonl").unlink(missing_ok=True)
-    writer = HistoryWriter(place.home / "runs" / run)
-    for at in range(9):
-        writer.add(Moment(1_700_000_001.0 + at, {"worker:0": Figures(at, metrics={"loss": 9.0 - at})}))
-    page.add_init_script(RECORD_TEXTS)
-    page.goto(f"/#/{run}")
-    page.wait_for_selector(".chart canvas")
-    page.wait_for_function("() => window.drawn.size > 0")
-    times = page.evaluate("[...window.drawn].filter((text) => /^\\d\\d:\\d\\d:\\d\\d$/.test(text))")
-    assert len(times) > 2, times
