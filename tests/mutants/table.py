@@ -265,7 +265,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.task_processes.TaskProcesses.look",
         "place.session == self.leader or self._marks <= procfs.environment_of(pid)",
         "place.session == self.leader",
-        Invariant("I1", 9),
+        Invariant("I1", 81),
     ),
     "a command beside a task counts as the task": Edit(
         "tflaunch_worker.features.exec.running_command._be_keeper",
@@ -447,7 +447,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.lease.Lease.ends_at",
         "self._heard + self.seconds",
         "self._heard + 1e9",
-        Invariant("I2", 45),
+        Invariant("I2", 46),
     ),
     "a message that was delayed renews the lease": Edit(
         "tflaunch_worker.agent.lease.Lease.renew",
@@ -514,7 +514,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.task_output.Stream.rewind",
         "self._sent = self._spool.released",
         "pass",
-        Invariant("protocol", 58),
+        Invariant("protocol", 95),
     ),
     "a gap in the output is not told": Edit(
         "tflaunch_worker.agent.task_output.Spool._drop", "self.end += size", "pass", Suite("unit/test_spool.py")
