@@ -58,19 +58,19 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("protocol", 1),
     ),
     "an elastic job does without its chief": Edit(
-        "core.elastic.can_do_without",
+        "core.lost_hosts.can_do_without",
         'any(task.role != "worker" for task in lost)',
         "False",
         Suite("unit/test_smaller_gangs.py"),
     ),
     "a host of an elastic job is retried at once, however often it was lost": Edit(
-        "core.elastic.rest_after", "if failures <= 1:", "if failures:", Suite("unit/test_smaller_gangs.py")
+        "core.lost_hosts.rest_after", "if failures <= 1:", "if failures:", Suite("unit/test_smaller_gangs.py")
     ),
     "a lost host is tried every half minute from the start": Edit(
         "core.lost_hosts.try_later", "max(pause, _SHORTEST_PAUSE)", "_LONGEST_PAUSE", Suite("unit/test_host_events.py")
     ),
     "a gang grows the moment a host is back": Edit(
-        "core.elastic.grows_at",
+        "core.lost_hosts.grows_at",
         "job.attempt_started_at + job.plan.elastic.retry",
         "job.attempt_started_at",
         Suite("unit/test_smaller_gangs.py"),
@@ -152,8 +152,8 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a job that is to end does not stop": Edit(
         "core.step._end",
-        "job.with_deadlines(resume_at=None)._replace(phase=Phase.STOPPING)",
-        "job.with_deadlines(resume_at=None)",
+        "job._replace(phase=Phase.STOPPING, deadlines=job.deadlines._replace(resume_at=None))",
+        "job._replace(deadlines=job.deadlines._replace(resume_at=None))",
         Invariant("I5", 28),
     ),
     "survivors are never killed": Edit(
@@ -172,7 +172,7 @@ MUTANTS: Mapping[str, Edit] = {
         "core.preparation.on_ports_held", "{**job.ports, **event.ports}", "{**event.ports}", Invariant("I14", 8)
     ),
     "a state that is replaced is counted on": Edit(
-        "core.task_table.StateTable._put", "counts[tag] -= 1", "counts[tag] -= 0", Invariant("I5", 5777)
+        "core.job_state.StateTable._put", "counts[tag] -= 1", "counts[tag] -= 0", Invariant("I5", 5777)
     ),
     # ---- core: what enters, and what is replayed
     "an agent tells of what only a supervisor can know": Edit(
@@ -298,7 +298,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/queue/test_queue_order.py"),
     ),
     "a record may be missing": Edit(
-        "core.record_check._check", "integer(number, number)", "integer(0, number)", Suite("unit/test_journal.py")
+        "core.replay._check", "integer(number, number)", "integer(0, number)", Suite("unit/test_journal.py")
     ),
     "the memory of an earlier attempt counts": Edit(
         "core.annotations.Annotations.growth_of",

@@ -50,10 +50,10 @@ def test_the_page_names_every_planted_bug() -> None:
 
 def test_a_bug_is_planted_into_a_copy_of_the_code(tmp_path: Path) -> None:
     """In its place, and nowhere else."""
-    edit = Edit("core.task_table.StateTable.count", "sum(", "min(", Suite("unit/test_budget.py"))
+    edit = Edit("core.job_state.StateTable.count", "sum(", "min(", Suite("unit/test_budget.py"))
     copy_code(tmp_path)
     edit.plant_in(tmp_path)
-    path = Path("launcher/tflaunch/core/task_table.py")
+    path = Path("launcher/tflaunch/core/job_state.py")
     before, after = ((root / path).read_text().splitlines() for root in (REPOSITORY, tmp_path))
     (changed,) = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
     assert changed[1] == changed[0].replace("sum(", "min(")

@@ -16,9 +16,8 @@ from support.specs import GOOD, SMALLEST, clustered, planned
 from tflaunch.core import preflight, replay, restart_budget, time_limits
 from tflaunch.core.actions import StopTask
 from tflaunch.core.events import PortOpened, TaskExited, TaskGone, TaskStarted
-from tflaunch.core.job_state import Phase
+from tflaunch.core.job_state import Phase, StateTable
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE, Answer, Budget, Failure, Reached
-from tflaunch.core.task_table import StateTable
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.plan import serialize
 from tflaunch.plan.attempts import addresses, with_tf_configs

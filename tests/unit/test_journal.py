@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from support.job_history import HERE, History, mirrored
-from tflaunch.core import record_check, replay
+from tflaunch.core import replay
 from tflaunch.core.annotations import FaultInjected, Growth, HangExplained, HangNoticed, MemoryGrew, StartExplained
 from tflaunch.core.events import Interrupted, TaskExited
 from tflaunch.core.job_state import Phase
-from tflaunch.core.record_check import DamagedRecordError
+from tflaunch.core.replay import DamagedRecordError
 from tflaunch.errors import TflaunchError
 from tflaunch.store import journal, run_dir
 from tflaunch.store.append_file import append, open_to_append
@@ -97,10 +97,10 @@ def test_the_end_has_room_of_its_own(place: Place) -> None:
 def test_the_journal_of_another_version_is_refused_with_a_sentence(place: Place) -> None:
     """Version 0.1 wrote no format and other names of events. A record that is missing or repeated is found."""
     happened = {"seq": 1, "time": 0.0, "kind": "interrupted", "now": 0.0, "signal": 2}
-    assert record_check.check_record(happened, 1) == happened
+    assert replay.check_record(happened, 1) == happened
     for number in (0, 2):
         with pytest.raises(DamagedRecordError, match=f"'seq' must be an integer from {number}"):
-            record_check.check_record(happened, number)
+            replay.check_record(happened, number)
     record = {"seq": 0, "time": 0.0, "kind": "plan", "now": 0.0, "run": "mnist", "logs": "logs", "plan": {}}
     path = place.directory.path / run_dir.JOURNAL_NAME
     path.write_text(json.dumps(record) + "\n")

@@ -8,20 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tflaunch.core import elastic, lost_hosts, policy, restart_budget, restart_rules, spares
+from tflaunch.core import events, lost_hosts, policy, restart_budget, restart_rules, spares
 from tflaunch.core.actions import AbandonHost, Action, SendFiles
-from tflaunch.core.events import (
-    HostDelayed,
-    HostJoined,
-    HostLeaving,
-    HostLost,
-    HostUnreachable,
-    LinkLost,
-    LinkRestored,
-)
 from tflaunch.core.host_state import CODE, HostPhase, HostState
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
-from tflaunch.core.phases import Step, fail, welcome
+from tflaunch.core.phases import Step, fail, save, welcome
 from tflaunch.core.restart_budget import Failure
 from tflaunch.core.task_state import TaskPhase, TaskState, Unended
 from tflaunch.plan import gpu_shares
@@ -30,29 +21,28 @@ from tflaunch.plan.model import TaskPlan
 _NOT_CONFIRMED = "its host has not confirmed its end"
 
 
-def on_link_lost(job: Job, event: LinkLost, now: float) -> Step:
+def on_link_lost(job: Job, event: events.LinkLost, now: float) -> Step:
     """Return the job after the link to a host was lost; its tasks may go on."""
     host = job.hosts[event.host]
     since = host.since if host.phase is HostPhase.DISCONNECTED else now
     # Each loss starts the fence again: the agent may have renewed its lease over the link until then.
     host = host._replace(phase=HostPhase.DISCONNECTED, since=since, fence_at=now + policy.fence(job.plan))
-    job = job.with_host(host._replace(reason=event.reason))
-    return job.with_deadlines(confirm_by=policy.first_confirm_by(job)), []
+    return policy.expect_ends(job.with_host(host._replace(reason=event.reason))), []
 
 
-def on_link_restored(job: Job, event: LinkRestored, now: float) -> Step:
+def on_link_restored(job: Job, event: events.LinkRestored, now: float) -> Step:
     """Return the job after a link was restored, maybe to a leaving agent."""
     host = job.hosts[event.host]
     if not event.is_leaving:
-        job = job.with_host(host._replace(phase=HostPhase.CONNECTED, fence_at=None, since=now))
-        return job.with_deadlines(confirm_by=policy.first_confirm_by(job)), []
+        host = host._replace(phase=HostPhase.CONNECTED, fence_at=None, since=now)
+        return policy.expect_ends(job.with_host(host)), []
     job = job.with_host(host._replace(phase=HostPhase.LEAVING, fence_at=now + policy.fence(job.plan)))
     if job.plan.lease:  # `HostLeaving` follows, and says why, unless it came before the link was lost
         return job, []
     return _blame(job, host, host.reason, now, since=host.since)
 
 
-def on_lost(job: Job, event: HostLost, now: float) -> Step:
+def on_lost(job: Job, event: events.HostLost, now: float) -> Step:
     """Return the job after the agent on a host has ended, and with it all its tasks."""
     job, actions = give_up(job, {event.host: event.reason}, now)
     return (_refuse_restart(job, event.host) if event.is_faulty else job), actions
@@ -61,17 +51,17 @@ def on_lost(job: Job, event: HostLost, now: float) -> Step:
 # ---- joining hosts
 
 
-def on_delayed(job: Job, event: HostDelayed, now: float) -> Step:
+def on_delayed(job: Job, event: events.HostDelayed, now: float) -> Step:
     """Return the job after a host was not reached yet."""
     return job.with_host(job.hosts[event.host]._replace(reason=event.reason)), []
 
 
-def on_unreachable(job: Job, event: HostUnreachable, now: float) -> Step:
+def on_unreachable(job: Job, event: events.HostUnreachable, now: float) -> Step:
     """Return the job after no agent could be started on a host."""
     return not_reached(job._replace(join_by=policy.join_limit(job.plan, now)), event.host, event.reason, now)
 
 
-def on_joined(job: Job, event: HostJoined, now: float) -> Step:
+def on_joined(job: Job, event: events.HostJoined, now: float) -> Step:
     """Return the job after the agent on a host is ready."""
     state = job.hosts[event.host]
     state = state._replace(phase=HostPhase.CONNECTED, joined_at=now, away_since=None, addresses=event.addresses)
@@ -103,7 +93,7 @@ def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
     if state.is_spare:
         retry_at = None if state.flaw else now + spares.rest_after(failures)
     else:
-        retry_at = now + elastic.rest_after(job.plan, failures, was_reached)
+        retry_at = now + lost_hosts.rest_after(job.plan, failures, was_reached)
     away_since = now if state.away_since is None else state.away_since
     state = state._replace(retry_at=retry_at, failures=failures, away_since=away_since)
     return job.with_host(state._replace(phase=HostPhase.DOWN, reason=reason, fence_at=None))
@@ -171,7 +161,7 @@ def _refuse_restart(job: Job, host: str) -> Job:
         return job
     culprit = job.culprit
     is_cause = culprit is not None and (culprit.cause, culprit.name) == (Cause.HOST, host)
-    if culprit is None or not is_cause or job.exit_code is not None or elastic.can_do_without(job, {host}):
+    if culprit is None or not is_cause or job.exit_code is not None or lost_hosts.can_do_without(job, {host}):
         return job
     code = restart_rules.exit_code(culprit, job.has_started)
     restarts = job.restarts._replace(no_retry_reason=f"the same would happen on {host} again")
@@ -185,7 +175,7 @@ def _takes_all_along(job: Job, host: str) -> bool:
     return any(not policy.restarts_alone(job.plan, task) for task in unfinished)
 
 
-def on_leaving(job: Job, event: HostLeaving, now: float) -> Step:
+def on_leaving(job: Job, event: events.HostLeaving, now: float) -> Step:
     """Let the tasks of a drained host be saved, or blame a host whose agent gives up."""
     host = job.hosts[event.host]
     leaving = host._replace(phase=HostPhase.LEAVING, reason=event.reason, is_drained=event.is_drain)
@@ -207,7 +197,7 @@ def _doubt(job: Job, host: str, now: float) -> Job:
             job = job.with_task(task._replace(exit=task.exit._replace(was_cut_short=True), resume_at=resume_at))
     if job.phase is not Phase.DRAINING or policy.has_succeeded(job):
         return job
-    return job.with_deadlines(finish_by=None)._replace(phase=Phase.RUNNING, exit_code=None)
+    return job._replace(phase=Phase.RUNNING, exit_code=None, deadlines=job.deadlines._replace(finish_by=None))
 
 
 def _blame(job: Job, host: HostState, reason: str, now: float, since: float) -> Step:
@@ -231,15 +221,14 @@ def _accuse_instead(job: Job, culprit: Culprit, since: float) -> Job:
     return job._replace(culprit=culprit, exit_code=code)
 
 
-def _save(job: Job, event: HostLeaving, now: float) -> Step:
+def _save(job: Job, event: events.HostLeaving, now: float) -> Step:
     """Give the gang time to save with the tasks of a drained host."""
     if not _takes_all_along(job, event.host):
         return job, []
     culprit = Culprit(Cause.DRAIN, event.host, job.attempt, event.reason, now, event.host)
     if job.phase is not Phase.RUNNING:
         return _accuse_instead(job, culprit, since=now), []
-    job = job.with_deadlines(save_by=now + job.plan.timeouts.grace)
-    return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now), []
+    return save(job, culprit, now), []
 
 
 # ---- restarting tasks alone
@@ -264,7 +253,7 @@ def _replace_tasks(job: Job, host: str, now: float, is_silent: bool = False, is_
         for task in waiting:
             job = job.with_task(job.tasks[task.task]._replace(resume_at=now))
         is_stuck = is_silent and any(policy.in_gang(task) for task in waiting)
-        if is_stuck or not all(elastic.can_lose(job, task) for task in waiting):
+        if is_stuck or not all(lost_hosts.can_lose(job, task) for task in waiting):
             return fail(job, loss, now, may_retry=True)
         soonest = now + job.plan.restart.backoff[0]
         return job.with_host(state._replace(retry_at=max(state.retry_at or soonest, soonest))), []
@@ -283,7 +272,7 @@ def _wait_for(job: Job, host: HostState, waiting: list[TaskPlan], now: float) ->
         return lost_hosts.try_later(job, host.host, now), []
     for task in waiting:
         job = job.with_task(job.tasks[task.task]._replace(resume_at=None))
-    if all(elastic.can_lose(job, task) for task in waiting):
+    if all(lost_hosts.can_lose(job, task) for task in waiting):
         return job.with_host(host._replace(retry_at=None)), []
     return fail(job, lost_hosts.culprit_of(job, [host], now), now, may_retry=False)
 
@@ -321,7 +310,7 @@ def replace_alone(job: Job, name: str, failure: Failure, now: float) -> Step:
     resume_at = None if answer.wait is None else now + answer.wait
     job = job.with_task(task._replace(budget=answer.budget, resume_at=resume_at))
     process = job.plan.find(name)
-    if answer.wait is not None or elastic.can_lose(job, process):
+    if answer.wait is not None or lost_hosts.can_lose(job, process):
         return job, []
     culprit = Culprit(Cause.TASK, name, task.attempt, "", now, process.host, task.exit.code, task.exit.signal)
     if task.exit.code is None and task.exit.signal is None:

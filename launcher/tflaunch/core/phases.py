@@ -8,14 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tflaunch.core import (
-    elastic,
-    lost_hosts,
-    policy,
-    preflight,
-    restart_rules,
-    spares,
-)
+from tflaunch.core import lost_hosts, policy, preflight, restart_rules, spares
 from tflaunch.core.actions import (
     Action,
     HoldPorts,
@@ -60,7 +53,7 @@ def _joining(job: Job, now: float) -> Step:
         return job, []  # the preflight checks spare hosts, too
     job = spares.replace_lost(job, now)
     down = job.hosts_in(HostPhase.DOWN)
-    if down and not elastic.can_do_without(job, down):
+    if down and not lost_hosts.can_do_without(job, down):
         if policy.waits_for_lost_hosts(job):
             for host in down:
                 job = lost_hosts.try_later(job, host, now)
@@ -77,7 +70,7 @@ def _waiting_for_hosts(job: Job, now: float) -> Step:
     ends_at = lost_hosts.wait_ends_at(job)
     if ends_at is not None and now >= ends_at:
         return fail(job, lost_hosts.culprit_of(job, lost_hosts.overdue(job, now), now), now, may_retry=False)
-    if elastic.can_do_without(job, job.hosts_in(HostPhase.DOWN)):
+    if lost_hosts.can_do_without(job, job.hosts_in(HostPhase.DOWN)):
         is_settled = policy.are_hosts_settled(job) and not job.hosts.count(HostPhase.JOINING)
         return _prepare(job) if is_settled else (job, [])
     return _retry_hosts(job, now)
@@ -96,7 +89,7 @@ def _join_again(job: Job, now: float) -> Step:
     """Start agents on hosts that are down, unless they rest and can be spared."""
     down = job.hosts_in(HostPhase.DOWN)
     resting = {host for host in down if (job.hosts[host].retry_at or now) > now}
-    wanted = [host for host in down if host not in resting] if elastic.can_do_without(job, resting) else down
+    wanted = [host for host in down if host not in resting] if lost_hosts.can_do_without(job, resting) else down
     return join_hosts(job._replace(phase=Phase.JOINING), wanted, now)
 
 
@@ -245,9 +238,9 @@ def _start(job: Job, processes: Iterable[TaskPlan], attempt: int, now: float) ->
 def _running(job: Job, now: float) -> Step:
     if policy.has_succeeded(job):
         return _drain(job, now)
-    grows_at = elastic.grows_at(job)
+    grows_at = lost_hosts.grows_at(job)
     if grows_at is not None and now >= grows_at:
-        back = ", ".join(elastic.returned_hosts(job))
+        back = ", ".join(lost_hosts.returned_hosts(job))
         culprit = Culprit(Cause.GROWTH, back, job.attempt, f"{back} is back")
         return fail(job, culprit, now, may_retry=True)
     job, actions = _start_due(job, [*policy.waiting(job), *job.plan.with_own_ports()], now)
@@ -280,12 +273,9 @@ def _drain(job: Job, now: float) -> Step:
     """Stop the servers of a job that has succeeded: they never exit."""
     limit = job.plan.timeouts.finish
     patience = job.plan.timeouts.grace if limit is None else limit
-    job = job.with_deadlines(finish_by=now + patience)._replace(phase=Phase.DRAINING, culprit=None, exit_code=0)
-    servers = [
-        process
-        for process in job.plan.tasks
-        if not policy.ends_by_itself(job.plan, process) and job.tasks[process.task].is_alive
-    ]
+    deadlines = job.deadlines._replace(finish_by=now + patience)
+    job = job._replace(phase=Phase.DRAINING, culprit=None, exit_code=0, deadlines=deadlines)
+    servers = [process for process in job.plan.tasks if not policy.ends_by_itself(job.plan, process)]
     return stop(job, servers, job.plan.timeouts.grace, now)
 
 
@@ -296,6 +286,12 @@ def _draining(job: Job, now: float) -> Step:
 
 
 # ---- the end of an attempt
+
+
+def save(job: Job, culprit: Culprit, now: float) -> Job:
+    """Return the job whose gang gets its grace to save before the attempt ends."""
+    deadlines = job.deadlines._replace(save_by=now + job.plan.timeouts.grace)
+    return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now, deadlines=deadlines)
 
 
 def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
@@ -331,8 +327,7 @@ def stop(job: Job, processes: Iterable[TaskPlan], grace: float, now: float, with
             actions.append(StopTask(process.host, process.task, task.attempt, grace, with_stacks))
     if not tasks:
         return job, actions
-    job = job._replace(tasks=job.tasks.replaced(tasks))
-    return job.with_deadlines(confirm_by=policy.first_confirm_by(job)), actions
+    return policy.expect_ends(job._replace(tasks=job.tasks.replaced(tasks))), actions
 
 
 def _stopping(job: Job, now: float) -> Step:
@@ -348,7 +343,7 @@ def _stopping(job: Job, now: float) -> Step:
         return job, actions
     if job.unended():  # the exit code says that something may still run
         job = job._replace(exit_code=EXIT_INTERNAL)
-    return job.with_deadlines(confirm_by=None)._replace(phase=Phase.ENDED), actions
+    return job._replace(phase=Phase.ENDED, deadlines=job.deadlines._replace(confirm_by=None)), actions
 
 
 def _judge(job: Job, now: float) -> Job:
@@ -357,13 +352,14 @@ def _judge(job: Job, now: float) -> Job:
     assert culprit is not None
     if culprit.cause in (Cause.GROWTH, Cause.REQUEST) and not job.unended():
         restarts = job.restarts._replace(requested=job.restarts.requested + 1)
-        return job._replace(restarts=restarts).with_deadlines(resume_at=now)
+        return job._replace(restarts=restarts, deadlines=job.deadlines._replace(resume_at=now))
     answer = restart_rules.decide(job, culprit, now)
     job = job._replace(restarts=job.restarts._replace(budget=answer.budget, no_retry_reason=answer.no_retry_reason))
     if answer.wait is None:
         return job._replace(exit_code=restart_rules.exit_code(culprit, job.has_started))
     is_moving = culprit.cause in (Cause.HOST, Cause.DRAIN) and spares.ready(job)
-    return job.with_deadlines(resume_at=now if is_moving else now + answer.wait)
+    resume_at = now if is_moving else now + answer.wait
+    return job._replace(deadlines=job.deadlines._replace(resume_at=resume_at))
 
 
 def _backing_off(job: Job, now: float) -> Step:

@@ -310,6 +310,11 @@ def first_confirm_by(job: Job) -> float | None:
     return min((time for task in job.alive() if (time := confirm_by(job, task)) is not None), default=None)
 
 
+def expect_ends(job: Job) -> Job:
+    """Return the job that waits for the ends of its stopped tasks until that time."""
+    return job._replace(deadlines=job.deadlines._replace(confirm_by=first_confirm_by(job)))
+
+
 def awaited_at_first(plan: Plan, host: str) -> frozenset[str]:
     """Return the copy of the user's code, if a new agent on the host lacks it."""
     return frozenset({CODE} if plan.sync is not None and not plan.is_like_here(host) else ())
@@ -366,7 +371,7 @@ def restart_limits(before: Job, job: Job, now: float) -> Job:
     finish, finish_by = job.plan.timeouts.finish, job.deadlines.finish_by
     if job.phase is Phase.RUNNING and finish is not None and finish_by is not None:
         finish_by = max(finish_by, now + finish)
-    return job.with_deadlines(left_breakpoint_at=now, finish_by=finish_by)
+    return job._replace(deadlines=job.deadlines._replace(left_breakpoint_at=now, finish_by=finish_by))
 
 
 def start_of_limits(job: Job) -> float:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
 
 from tflaunch.clusterspec.values import is_ip_address, is_loopback
 from tflaunch.core.actions import ProbePeers
@@ -26,14 +25,11 @@ def peers_to_try(plan: Plan, spares: Collection[str] = ()) -> dict[str, ProbePee
     inside = _inside(plan)
     if not plan.preflight or not forms_cluster(plan) or len(inside) < 2:
         return {}
-    wanted, places = {}, _places(inside)
-    for host, tasks in inside.items():
-        mine = {task: port for task, (_, port) in tasks.items()}
-        others = {task: place for other in _looked_at(host, places) for task, place in inside[other].items()}
-        wanted[host] = ProbePeers(host, mine, others)
-    for spare in spares:
-        others = {task: place for other in _looked_at(spare, places) for task, place in inside[other].items()}
-        wanted[spare] = ProbePeers(spare, {}, others)
+    wanted, ring = {}, tuple(inside)
+    for number, host in enumerate([*inside, *spares]):
+        own = {task: port for task, (_, port) in inside.get(host, {}).items()}
+        others = {task: address for peer in _peers_of(host, number, ring) for task, address in inside[peer].items()}
+        wanted[host] = ProbePeers(host, own, others)
     return wanted
 
 
@@ -45,10 +41,12 @@ def names_to_find(plan: Plan, hosts: Collection[str], spares: Collection[str] = 
     if not forms_cluster(plan):
         return {}
     inside, there = _inside(plan), frozenset(hosts)
-    wanted, places = {}, _places(inside)
+    wanted, ring = {}, tuple(inside)
     own = {spare: plan.outer_address(spare) for spare in spares}
-    for host in dict.fromkeys([*(task.host for task in plan.tasks if task.host in there), *spares]):
-        others = {name for other in _looked_at(host, places) for name, _ in inside[other].values()}
+    for number, host in enumerate(dict.fromkeys([*inside, *(task.host for task in plan.tasks), *spares])):
+        if host not in there and host not in own:
+            continue
+        others = {name for peer in _peers_of(host, number, ring) for name, _ in inside[peer].values()}
         others |= {name for spare, name in own.items() if spare != host}
         names = tuple(sorted(name for name in others if not is_ip_address(name)))
         if names:
@@ -71,30 +69,18 @@ def _inside(plan: Plan) -> dict[str, dict[str, tuple[str, int]]]:
     return inside
 
 
-class _Places(NamedTuple):
-    """Hosts in order, and the index of each."""
-
-    hosts: tuple[str, ...]
-    of: Mapping[str, int]
-
-
-def _places(hosts: Iterable[str]) -> _Places:
-    ordered = tuple(hosts)
-    return _Places(ordered, {host: place for place, host in enumerate(ordered)})
-
-
-def _looked_at(host: str, places: _Places) -> list[str]:
-    """Return the peers that a host probes: all, or `MOST_PEERS` and the first host.
+def _peers_of(host: str, number: int, ring: Sequence[str]) -> list[str]:
+    """Return the peers of the host with a number in a ring: all, or `MOST_PEERS` and the first host.
 
     All tasks need the leader on the first host. The others are spread evenly from the next host on, so that each host
     is probed equally often and a block between two parts of a network is found.
     """
-    hosts, count = places.hosts, len(places.hosts)
+    count = len(ring)
     if count - 1 <= MOST_PEERS:
-        return [other for other in hosts if other != host]
-    steps = (1 + number * (count - 1) // MOST_PEERS for number in range(MOST_PEERS))
-    chosen = dict.fromkeys([hosts[0], *(hosts[(places.of.get(host, 0) + step) % count] for step in steps)])
-    return [other for other in chosen if other != host]
+        return [peer for peer in ring if peer != host]
+    steps = (1 + step * (count - 1) // MOST_PEERS for step in range(MOST_PEERS))
+    chosen = dict.fromkeys([ring[0], *(ring[(number + step) % count] for step in steps)])
+    return [peer for peer in chosen if peer != host]
 
 
 NAME_REMEDY = 'use addresses in cluster, set "hosts": {"X": {"address": "10.0.0.5"}}, or correct /etc/hosts there'

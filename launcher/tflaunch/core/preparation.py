@@ -8,19 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from tflaunch.clusterspec.values import Address
-from tflaunch.core import preflight, spares
-from tflaunch.core.events import (
-    CheckpointCopied,
-    CheckpointPlaced,
-    CheckpointRefused,
-    FilesRefused,
-    FilesSynced,
-    NamesResolved,
-    NetworkRefused,
-    PeersProbed,
-    PortsHeld,
-    PortsRefused,
-)
+from tflaunch.core import events, preflight, spares
 from tflaunch.core.host_state import CHECKPOINT, CODE, NAMES, PEERS, HostPhase
 from tflaunch.core.job_state import Cause, CopiedCheckpoint, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail
@@ -36,19 +24,19 @@ _REMEDY = (
 )
 
 
-def on_files(job: Job, event: FilesSynced, now: float) -> Step:
+def on_files(job: Job, event: events.FilesSynced, now: float) -> Step:
     """Return the job after the user's code was copied to a host."""
     job = _has_answered(job, event.host, CODE)
     return job.with_host(job.hosts[event.host]._replace(code=event.directory)), []
 
 
-def on_files_refused(job: Job, event: FilesRefused, now: float) -> Step:
+def on_files_refused(job: Job, event: events.FilesRefused, now: float) -> Step:
     """Return the job after the user's code could not be copied to a host."""
     message = f"the files of `sync` cannot be brought to {event.host}: {event.reason}"
     return _refuse_host(job, Cause.FILES, event.host, [message], now)
 
 
-def on_names_resolved(job: Job, event: NamesResolved, now: float) -> Step:
+def on_names_resolved(job: Job, event: events.NamesResolved, now: float) -> Step:
     """Return the job after a host has looked up the others' names."""
     job, names = _has_answered(job, event.host, NAMES), event.found
     if not job.hosts[event.host].is_spare:
@@ -56,31 +44,31 @@ def on_names_resolved(job: Job, event: NamesResolved, now: float) -> Step:
     return _refuse_host(job, Cause.NAMES, event.host, preflight.name_problems(event.host, names), now)
 
 
-def on_checkpoint_copied(job: Job, event: CheckpointCopied, now: float) -> Step:
+def on_checkpoint_copied(job: Job, event: events.CheckpointCopied, now: float) -> Step:
     """Return the job after a checkpoint was copied."""
     return job._replace(
         checkpoint=CopiedCheckpoint(event.host, event.name, event.step, now, tuple(event.hosts.split()))
     ), []
 
 
-def on_checkpoint(job: Job, event: CheckpointPlaced, now: float) -> Step:
+def on_checkpoint(job: Job, event: events.CheckpointPlaced, now: float) -> Step:
     """Return the job after a host has the checkpoint of the next attempt."""
     return _has_answered(job, event.host, CHECKPOINT), []
 
 
-def on_checkpoint_refused(job: Job, event: CheckpointRefused, now: float) -> Step:
+def on_checkpoint_refused(job: Job, event: events.CheckpointRefused, now: float) -> Step:
     """Return the job after a host did not get its checkpoint."""
     message = f"the newest checkpoint cannot be put on {event.host}: {event.reason}"
     return _refuse(_has_answered(job, event.host, CHECKPOINT), Cause.FILES, event.host, message, now)
 
 
-def on_network_refused(job: Job, event: NetworkRefused, now: float) -> Step:
+def on_network_refused(job: Job, event: events.NetworkRefused, now: float) -> Step:
     """Return the job after a host has refused a private network."""
     message = f'"network": "private" is not possible on {event.host}: {event.reason}\n{_OTHER_NETWORK}'
     return _refuse(job, Cause.PORTS, event.host, message, now)
 
 
-def _rule_out_unknown(job: Job, event: NamesResolved) -> tuple[Job, dict[str, str]]:
+def _rule_out_unknown(job: Job, event: events.NamesResolved) -> tuple[Job, dict[str, str]]:
     """Rule out spare hosts that a host cannot resolve; return the rest."""
     found = dict(event.found)
     for spare in job.spares_in(*HostPhase):
@@ -91,7 +79,7 @@ def _rule_out_unknown(job: Job, event: NamesResolved) -> tuple[Job, dict[str, st
     return job, found
 
 
-def on_ports_held(job: Job, event: PortsHeld, now: float) -> Step:
+def on_ports_held(job: Job, event: events.PortsHeld, now: float) -> Step:
     """Return the job after a host holds ports for its tasks."""
     if event.addresses:
         job = job.with_host(job.hosts[event.host]._replace(addresses=event.addresses))
@@ -105,7 +93,7 @@ def on_ports_held(job: Job, event: PortsHeld, now: float) -> Step:
     return job, []
 
 
-def on_ports_refused(job: Job, event: PortsRefused, now: float) -> Step:
+def on_ports_refused(job: Job, event: events.PortsRefused, now: float) -> Step:
     """Return the job after a host could not hold ports."""
     if own := _own_ports_in(job, event.refused):  # they were requested apart, and no task waits for them
         for task in (job.tasks[name] for name in own):
@@ -125,7 +113,7 @@ def _own_ports_in(job: Job, answered: Container[str]) -> list[str]:
     return [process.task for process in job.plan.with_own_ports() if process.task in answered]
 
 
-def on_peers_probed(job: Job, event: PeersProbed, now: float) -> Step:
+def on_peers_probed(job: Job, event: events.PeersProbed, now: float) -> Step:
     """Collect what hosts could not reach, and fail the job for it at the end."""
     job = _has_answered(job, event.host, PEERS)
     if job.hosts[event.host].is_spare:
@@ -140,7 +128,7 @@ def on_peers_probed(job: Job, event: PeersProbed, now: float) -> Step:
     return _refuse(job, Cause.PEERS, event.host, "\n".join([*shown, _REMEDY]), now)
 
 
-def _unreached(job: Job, event: PeersProbed) -> tuple[str, ...]:
+def _unreached(job: Job, event: events.PeersProbed) -> tuple[str, ...]:
     """Return a sentence for each task that a host could not reach."""
     return tuple(
         f"{event.host} cannot reach {task} at {_place(job, task)}: {reason}" for task, reason in event.failed.items()

@@ -1,21 +1,128 @@
 """Rebuild a job from its journal: the same events give the same job.
 
-Pure: records are what `journal.read_journal` returns.
+Each record is checked first, since a journal may be damaged. Pure: records are what `journal.read_journal` returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflaunch.core import event_records, step
 from tflaunch.core.actions import Action
 from tflaunch.core.annotations import Annotation, Annotations
-from tflaunch.core.events import Event, TimePassed
+from tflaunch.core.events import Event, TimePassed, read_metrics
 from tflaunch.core.job_state import Job
-from tflaunch.core.record_check import DAMAGES, DamagedRecordError, check_known, reason_of
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
+from tflaunch_worker import schema
+from tflaunch_worker.agent import orders
+from tflaunch_worker.printable import printable
+
+if TYPE_CHECKING:
+    from tflaunch_worker.schema import Schema
+
+_LATEST = 2.0**40  # seconds: beyond any clock, yet safe for arithmetic with times
+_MAX_CODE = 255
+_ENDINGS = ("succeeded", "failed", "stopped", "interrupted")  # see `explain.status.state_of_run`
+
+
+def _ending(name: str, value: Any) -> Any:
+    if value not in (None, *_ENDINGS):
+        raise schema.refuse(name, " or ".join(_ENDINGS), value)
+    return value
+
+
+_time, _code, _text = schema.number(-_LATEST, _LATEST), schema.integer(0, _MAX_CODE), schema.text()
+_object = schema.mapping_of(_text, lambda _, value: value)
+_EVERY: Schema = {"kind": _text, "time": _time, "now": schema.optional(_time)}
+_OF_KIND: Mapping[str, Schema] = {
+    "plan": {
+        "now": _time, "run": _text, "logs": orders.word, "plan": _object,
+        "protocol": schema.optional(_code), "version": schema.optional(_text),
+    },
+    "supervisor": {"number": _code},
+    "notified": {"name": _text},
+    "ended": {
+        "exit_code": _code, "state": _ending, "losses": schema.optional(schema.list_of(_text)),
+        "step": schema.optional(schema.integer()), "metrics": read_metrics,
+    },
+}  # fmt: skip
+"""The fields of all records, and those of records of a kind that have no class."""
+
+JOURNAL_FORMAT = 2
+"""Version of the records, named in the first one. Journals without a format are those of tflaunch 0.1."""
+
+DAMAGES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+"""Exceptions that damaged records of a journal or plan cause in the code that reads them."""
+
+
+class DamagedRecordError(ValueError):
+    """Error for a record that no supervisor can write: its number, from 0, and reason."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        self.number = number
+        self.reason = printable(reason)  # it may quote the record
+        super().__init__(f"record {number}: {self.reason}")
+
+
+class OtherFormatError(DamagedRecordError):
+    """Error for a journal of another version of tflaunch, with format ``form``."""
+
+    def __init__(self, form: int) -> None:
+        super().__init__(0, f"the journal has format {form}, not {JOURNAL_FORMAT}")
+        self.form = form
+
+
+def check_record(record: Any, number: int) -> dict[str, Any]:
+    """Return the record if each of its fields is valid.
+
+    ``number`` is its position in the journal, from 0.
+
+    Raises:
+        OtherFormatError: another version of tflaunch wrote it.
+        DamagedRecordError: a field is missing or wrong.
+    """
+    try:
+        _check(record, number)
+    except DamagedRecordError:
+        raise
+    except DAMAGES as error:
+        raise DamagedRecordError(number, _reason_of(error)) from None
+    return dict(record)
+
+
+def _reason_of(error: Exception) -> str:
+    """Return the reason in an exception, for use in a message."""
+    if isinstance(error, DamagedRecordError):
+        return error.reason
+    return f"{error} is unknown or missing" if isinstance(error, LookupError) else str(error) or type(error).__name__
+
+
+def _check(record: Any, number: int) -> None:
+    if not isinstance(record, dict):
+        raise ValueError("is not an object")  # noqa: TRY004 - what was stored is a value
+    schema.check_fields(record, {**_EVERY, "seq": schema.integer(number, number)})
+    kind = record["kind"]
+    form = schema.integer(1, _MAX_CODE)("format", record.get("format", 1))
+    if kind == "plan" and form != JOURNAL_FORMAT:
+        raise OtherFormatError(form)
+    schema.check_fields(record, _OF_KIND.get(kind, {}))
+    if record.get("now") is None and event_records.from_record(record) is not None:
+        raise ValueError("has no time of the supervisor's")
+
+
+def _check_known(job: Job, event: Event | Annotation) -> None:
+    """Check that an event's host and task belong to the job.
+
+    Raises:
+        ValueError: the host or the task is unknown.
+    """
+    host, task = getattr(event, "host", None), getattr(event, "task", "")
+    if host is not None and host not in job.hosts:
+        raise ValueError(f"is about host {host!r}, which the plan does not have")
+    if task and task not in job.tasks:
+        raise ValueError(f"is about task {task!r}, which the plan does not have")
 
 
 class Transition(NamedTuple):
@@ -37,7 +144,7 @@ def first_job(record: dict[str, Any]) -> Job:
     try:
         return step.begin_job(record["run"], plan, record["now"])
     except DAMAGES as error:
-        raise DamagedRecordError(0, reason_of(error)) from None
+        raise DamagedRecordError(0, _reason_of(error)) from None
 
 
 def recorded_plan(record: dict[str, Any]) -> Plan:
@@ -70,10 +177,10 @@ def transitions(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Transit
             if event is None:  # 0.2.0 looked at deadlines at these, too, and at annotations
                 event = TimePassed()
             told_at = now if isinstance(event, Annotation) else None
-            check_known(job, event)
+            _check_known(job, event)
             job, actions = (job, []) if isinstance(event, Annotation) else step.step(job, event, now)
         except DAMAGES as error:
-            raise DamagedRecordError(record["seq"], reason_of(error)) from None
+            raise DamagedRecordError(record["seq"], _reason_of(error)) from None
         yield Transition(event, now, actions, job)
 
 

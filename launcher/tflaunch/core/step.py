@@ -11,50 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from tflaunch.core import elastic, hosts, policy, port_fence, preparation, restart_rules
-from tflaunch.core.events import (
-    BreakpointLeft,
-    BreakpointReached,
-    CheckpointCopied,
-    CheckpointPlaced,
-    CheckpointRefused,
-    Event,
-    FilesRefused,
-    FilesSynced,
-    HostDelayed,
-    HostJoined,
-    HostLeaving,
-    HostLost,
-    HostUnreachable,
-    Interrupted,
-    JobHung,
-    LinkLost,
-    LinkRestored,
-    NamesResolved,
-    NetworkRefused,
-    OutsiderRefused,
-    PeerSeen,
-    PeersProbed,
-    PortOpened,
-    PortsHeld,
-    PortsRefused,
-    PortUnfenced,
-    RestartRequested,
-    StopRequested,
-    TaskEvent,
-    TaskExited,
-    TaskGone,
-    TaskLingers,
-    TaskNotStarted,
-    TaskStarted,
-    TimePassed,
-)
+from tflaunch.core import events, hosts, lost_hosts, policy, port_fence, preparation, restart_rules
 from tflaunch.core.host_state import HostPhase, HostState
-from tflaunch.core.job_state import Cause, Culprit, Formation, Job, Phase
-from tflaunch.core.phases import Step, advance, fail, hold_own_ports, stop, stop_all
+from tflaunch.core.job_state import Cause, Culprit, Formation, Job, Phase, StateTable
+from tflaunch.core.phases import Step, advance, fail, hold_own_ports, save, stop, stop_all
 from tflaunch.core.restart_budget import Reached
 from tflaunch.core.task_state import LIVING, Breakpoint, Exit, TaskPhase, TaskState, Unended
-from tflaunch.core.task_table import StateTable
 from tflaunch.core.time_limits import on_time
 from tflaunch.plan.model import Plan
 
@@ -83,7 +45,7 @@ def _new_host(plan: Plan, host: str, now: float) -> HostState:
     return HostState(host, awaits=policy.awaited_at_first(plan, host), since=now, stands_for=stands_for)
 
 
-def step(job: Job, event: Event, now: float) -> Step:
+def step(job: Job, event: events.Event, now: float) -> Step:
     """Return the job after ``event`` at ``now``, and the actions to take."""
     if job.phase is Phase.ENDED:
         return job, []
@@ -95,9 +57,9 @@ def step(job: Job, event: Event, now: float) -> Step:
     return job, [*actions, *more, *port_fence.updates(before, job)]
 
 
-def _state_of(job: Job, event: Event) -> Enum:
+def _state_of(job: Job, event: events.Event) -> Enum:
     """Return the phase of the task, the host or the job that an event is about."""
-    if isinstance(event, TaskEvent):
+    if isinstance(event, events.TaskEvent):
         task = job.tasks.get(event.task)
         # It may be of an earlier attempt: agents send events again that were on their way when a link broke.
         return task.phase if task is not None and task.attempt == event.attempt else TaskPhase.GONE
@@ -107,21 +69,21 @@ def _state_of(job: Job, event: Event) -> Enum:
 # ---- tasks
 
 
-def _on_started(job: Job, event: TaskStarted, now: float) -> Step:
+def _on_started(job: Job, event: events.TaskStarted, now: float) -> Step:
     task = job.tasks[event.task]._replace(pid=event.pid, preload=event.preload, tensorflow=event.tensorflow)
     if event.attempt == job.attempt and not job.formation.is_complete:
-        job = job.with_formation(started_at=now)
+        job = job._replace(formation=job.formation._replace(started_at=now))
     return job.with_task(task._replace(phase=TaskPhase.RUNNING, since=now)), []
 
 
-def _on_port_opened(job: Job, event: PortOpened, now: float) -> Step:
+def _on_port_opened(job: Job, event: events.PortOpened, now: float) -> Step:
     job = job.with_task(job.tasks[event.task]._replace(is_port_open=True))
-    is_complete = job.formation.is_complete or policy.is_open(job)  # stays set while one worker restarts
-    cluster_formed = job.formation.cluster_formed or is_complete
-    return job.with_formation(is_complete=is_complete, cluster_formed=cluster_formed), []
+    if job.formation.is_complete or not policy.is_open(job):  # it stays complete while one worker restarts
+        return job, []
+    return job._replace(formation=job.formation._replace(is_complete=True, cluster_formed=True)), []
 
 
-def _on_gone(job: Job, event: TaskGone, now: float) -> Step:
+def _on_gone(job: Job, event: events.TaskGone, now: float) -> Step:
     task, process = job.tasks[event.task], job.plan.find(event.task)
     reached = task.reached.furthest(Reached(checkpoint=event.checkpoint))
     job = job.with_task(task._replace(phase=TaskPhase.GONE, since=now, reached=reached, unended=None))
@@ -131,13 +93,13 @@ def _on_gone(job: Job, event: TaskGone, now: float) -> Step:
     return job, hold_own_ports(job)
 
 
-def _on_lingering(job: Job, event: TaskLingers, now: float) -> Step:
+def _on_lingering(job: Job, event: events.TaskLingers, now: float) -> Step:
     return job.with_task(job.tasks[event.task]._replace(unended=Unended(event.pid, event.reason))), []
 
 
-def _on_breakpoint(job: Job, event: BreakpointReached | BreakpointLeft, now: float) -> Step:
+def _on_breakpoint(job: Job, event: events.BreakpointReached | events.BreakpointLeft, now: float) -> Step:
     task = job.tasks[event.task]
-    if isinstance(event, BreakpointReached):
+    if isinstance(event, events.BreakpointReached):
         return job.with_task(task._replace(breakpoint=Breakpoint(event.file, event.line, event.function))), []
     job = job.with_task(task._replace(breakpoint=None))
     if not event.is_quit:
@@ -145,16 +107,16 @@ def _on_breakpoint(job: Job, event: BreakpointReached | BreakpointLeft, now: flo
     return _stop_for_user(job, f"the debugger of {task.task}", job.plan.timeouts.grace, now)
 
 
-def _on_not_started(job: Job, event: TaskNotStarted, now: float) -> Step:
+def _on_not_started(job: Job, event: events.TaskNotStarted, now: float) -> Step:
     task = job.tasks[event.task]
     job = job.with_task(task._replace(phase=TaskPhase.EXITED, exit=Exit(event.code), since=now))
-    if job.phase is not Phase.RUNNING or elastic.can_lose(job, job.plan.find(task.task)):
+    if job.phase is not Phase.RUNNING or lost_hosts.can_lose(job, job.plan.find(task.task)):
         return job, []
     culprit = Culprit(Cause.NOT_STARTED, task.task, event.attempt, event.reason, host=event.host, code=event.code)
     return fail(job, culprit, now, may_retry=False)
 
 
-def _on_exited(job: Job, event: TaskExited, now: float) -> Step:
+def _on_exited(job: Job, event: events.TaskExited, now: float) -> Step:
     task, process = job.tasks[event.task], job.plan.find(event.task)
     lived = now - task.since
     ended = Exit(
@@ -170,13 +132,13 @@ def _on_exited(job: Job, event: TaskExited, now: float) -> Step:
     job = job.with_task(task)
     if ended.code == 0 and not ended.was_cut_short and not event.suspended:
         if lived >= policy.SETTLES_WITHIN:
-            job = job.with_deadlines(settles_at=max(job.deadlines.settles_at, now + policy.SETTLES_WITHIN))
+            job = _settling(job, now + policy.SETTLES_WITHIN)
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
     # The job is failing already: this exit can only change who is to blame.
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
         return _reconsider(job, event), []
     # An elastic job goes on without a worker whose training is in the background, unobserved.
-    is_spared = event.went_to_background and elastic.can_lose(job, process)
+    is_spared = event.went_to_background and lost_hosts.can_lose(job, process)
     if task.is_stopping or job.exit_code is not None or is_spared:
         return job, []
     # It was told to end by its host, which is leaving, and not by us: it is not the culprit.
@@ -190,19 +152,22 @@ def _on_exited(job: Job, event: TaskExited, now: float) -> Step:
     culprit = culprit_of(event)
     # Peers of a preempted task may be saving the same checkpoint, and get the grace for it.
     if restart_rules.is_preemption(event.code, event.signal) and event.signal is None:
-        job = job.with_deadlines(save_by=now + job.plan.timeouts.grace)
-        return job._replace(phase=Phase.SAVING, culprit=culprit, failed_at=now), []
+        return save(job, culprit, now), []
     return fail(job, culprit, now, may_retry=not event.went_to_background)
 
 
-def culprit_of(event: TaskExited) -> Culprit:
+def _settling(job: Job, settles_at: float) -> Job:
+    return job._replace(deadlines=job.deadlines._replace(settles_at=max(job.deadlines.settles_at, settles_at)))
+
+
+def culprit_of(event: events.TaskExited) -> Culprit:
     """Return the culprit that a task is by its exit."""
     cause, code = (Cause.BACKGROUND, 1) if event.went_to_background else (Cause.TASK, event.code)
     culprit = Culprit(cause, event.task, event.attempt, event.evidence, event.at, event.host)
     return culprit._replace(code=code, signal=event.signal, failure=event.failure)
 
 
-def _reconsider(job: Job, event: TaskExited) -> Job:
+def _reconsider(job: Job, event: events.TaskExited) -> Job:
     """Move the blame to a task that failed earlier, or to a suspended one."""
     culprit = job.culprit
     if culprit is None or culprit.cause is not Cause.TASK:
@@ -221,21 +186,23 @@ def _reconsider(job: Job, event: TaskExited) -> Job:
 
 def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
     """Start the limits for tasks that train when the first one succeeds."""
-    limit, process = job.plan.timeouts.finish, job.plan.find(task.task)
+    limit, deadlines, process = job.plan.timeouts.finish, job.deadlines, job.plan.find(task.task)
     if not policy.in_gang(process) or not policy.ends_by_itself(job.plan, process):
         return job
-    if job.deadlines.late_at is None and policy.forms_cluster(job.plan):
-        job = job.with_deadlines(late_at=now + policy.LATE_AFTER)
-    return job if limit is None or job.deadlines.finish_by is not None else job.with_deadlines(finish_by=now + limit)
+    if deadlines.late_at is None and policy.forms_cluster(job.plan):
+        deadlines = deadlines._replace(late_at=now + policy.LATE_AFTER)
+    if deadlines.finish_by is None and limit is not None:
+        deadlines = deadlines._replace(finish_by=now + limit)
+    return job._replace(deadlines=deadlines)
 
 
 # ---- users and time
 
 
-def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
+def _on_interrupt(job: Job, event: events.Interrupted, now: float) -> Step:
     """Stop the tasks; from the second signal on, without their grace."""
     if event.is_announced:  # tasks that have got the signal, too, may exit with 0 before it follows
-        return job.with_deadlines(settles_at=now + policy.EXPLAINED_WITHIN), []
+        return _settling(job, now + policy.EXPLAINED_WITHIN), []
     job = job._replace(interrupts=job.interrupts + 1)
     if job.interrupts >= policy.MOST_INTERRUPTS:
         living = {process.host: _NOT_AWAITED for process in job.plan.processes() if job.tasks[process.task].is_alive}
@@ -248,7 +215,7 @@ def _on_interrupt(job: Job, event: Interrupted, now: float) -> Step:
     return _end(job, grace, now, is_urgent)
 
 
-def _on_stop_requested(job: Job, event: StopRequested, now: float) -> Step:
+def _on_stop_requested(job: Job, event: events.StopRequested, now: float) -> Step:
     return _stop_for_user(job, "`tflaunch down`", event.grace, now)
 
 
@@ -263,13 +230,13 @@ def _stop_for_user(job: Job, where: str, grace: float, now: float) -> Step:
 def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
     """Stop all tasks; agents that are not reached do so when the lease expires."""
     disconnected = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.DISCONNECTED) if is_urgent}
-    job = job.with_deadlines(resume_at=None)._replace(phase=Phase.STOPPING)
+    job = job._replace(phase=Phase.STOPPING, deadlines=job.deadlines._replace(resume_at=None))
     job, actions = hosts.give_up(job, disconnected, now, is_unconfirmed=True)
     job, more = stop_all(job, grace, now)
     return job, actions + more
 
 
-def _on_restart_requested(job: Job, event: RestartRequested, now: float) -> Step:
+def _on_restart_requested(job: Job, event: events.RestartRequested, now: float) -> Step:
     """Restart one task alone if its strategy allows that, otherwise the whole gang."""
     process = next((process for process in job.plan.processes() if process.task == event.task), None)
     if process is None or not policy.can_be_restarted_alone(job.plan, process):
@@ -280,7 +247,7 @@ def _on_restart_requested(job: Job, event: RestartRequested, now: float) -> Step
     return stop(job, [process], job.plan.timeouts.grace, now)
 
 
-def _on_hung(job: Job, event: JobHung, now: float) -> Step:
+def _on_hung(job: Job, event: events.JobHung, now: float) -> Step:
     """End an attempt that hangs, unless somebody debugs it."""
     if event.attempt != job.attempt or policy.is_debugged(job):
         return job, []
@@ -304,39 +271,39 @@ class Rule(NamedTuple):
 _JOINING, _THERE = (HostPhase.JOINING,), tuple(phase for phase in HostPhase if phase is not HostPhase.DOWN)
 _NOT_ENDED = tuple(phase for phase in Phase if phase is not Phase.ENDED)
 
-RULES: Mapping[type[Event], Rule] = {
-    HostJoined: Rule(hosts.on_joined, _JOINING),
-    HostDelayed: Rule(hosts.on_delayed, (*_JOINING, HostPhase.DISCONNECTED)),
-    HostUnreachable: Rule(hosts.on_unreachable, _JOINING),
-    LinkLost: Rule(hosts.on_link_lost, _THERE),
-    LinkRestored: Rule(hosts.on_link_restored, _THERE),
-    HostLeaving: Rule(hosts.on_leaving, _THERE),
-    HostLost: Rule(hosts.on_lost, _THERE),
-    FilesSynced: Rule(preparation.on_files, HostPhase),
-    FilesRefused: Rule(preparation.on_files_refused, HostPhase),
-    NamesResolved: Rule(preparation.on_names_resolved, HostPhase),
-    CheckpointCopied: Rule(preparation.on_checkpoint_copied, HostPhase),
-    CheckpointPlaced: Rule(preparation.on_checkpoint, HostPhase),
-    CheckpointRefused: Rule(preparation.on_checkpoint_refused, HostPhase),
-    PortsHeld: Rule(preparation.on_ports_held, HostPhase),
-    PortsRefused: Rule(preparation.on_ports_refused, HostPhase),
-    NetworkRefused: Rule(preparation.on_network_refused, HostPhase),
-    PeersProbed: Rule(preparation.on_peers_probed, HostPhase),
-    PeerSeen: Rule(port_fence.on_peer_seen, HostPhase),
-    OutsiderRefused: Rule(port_fence.on_outsider_refused, HostPhase),
-    PortUnfenced: Rule(port_fence.on_port_unfenced, HostPhase),
-    TaskStarted: Rule(_on_started, LIVING),
-    TaskNotStarted: Rule(_on_not_started, LIVING),
-    PortOpened: Rule(_on_port_opened, LIVING),
-    BreakpointReached: Rule(_on_breakpoint, LIVING),
-    BreakpointLeft: Rule(_on_breakpoint, LIVING),
-    TaskExited: Rule(_on_exited, LIVING),
-    TaskLingers: Rule(_on_lingering, LIVING),
-    TaskGone: Rule(_on_gone, LIVING),
-    Interrupted: Rule(_on_interrupt, _NOT_ENDED),
-    StopRequested: Rule(_on_stop_requested, _NOT_ENDED),
-    RestartRequested: Rule(_on_restart_requested, (Phase.RUNNING,)),
-    JobHung: Rule(_on_hung, (Phase.RUNNING,)),
-    TimePassed: Rule(on_time, _NOT_ENDED),
+RULES: Mapping[type[events.Event], Rule] = {
+    events.HostJoined: Rule(hosts.on_joined, _JOINING),
+    events.HostDelayed: Rule(hosts.on_delayed, (*_JOINING, HostPhase.DISCONNECTED)),
+    events.HostUnreachable: Rule(hosts.on_unreachable, _JOINING),
+    events.LinkLost: Rule(hosts.on_link_lost, _THERE),
+    events.LinkRestored: Rule(hosts.on_link_restored, _THERE),
+    events.HostLeaving: Rule(hosts.on_leaving, _THERE),
+    events.HostLost: Rule(hosts.on_lost, _THERE),
+    events.FilesSynced: Rule(preparation.on_files, HostPhase),
+    events.FilesRefused: Rule(preparation.on_files_refused, HostPhase),
+    events.NamesResolved: Rule(preparation.on_names_resolved, HostPhase),
+    events.CheckpointCopied: Rule(preparation.on_checkpoint_copied, HostPhase),
+    events.CheckpointPlaced: Rule(preparation.on_checkpoint, HostPhase),
+    events.CheckpointRefused: Rule(preparation.on_checkpoint_refused, HostPhase),
+    events.PortsHeld: Rule(preparation.on_ports_held, HostPhase),
+    events.PortsRefused: Rule(preparation.on_ports_refused, HostPhase),
+    events.NetworkRefused: Rule(preparation.on_network_refused, HostPhase),
+    events.PeersProbed: Rule(preparation.on_peers_probed, HostPhase),
+    events.PeerSeen: Rule(port_fence.on_peer_seen, HostPhase),
+    events.OutsiderRefused: Rule(port_fence.on_outsider_refused, HostPhase),
+    events.PortUnfenced: Rule(port_fence.on_port_unfenced, HostPhase),
+    events.TaskStarted: Rule(_on_started, LIVING),
+    events.TaskNotStarted: Rule(_on_not_started, LIVING),
+    events.PortOpened: Rule(_on_port_opened, LIVING),
+    events.BreakpointReached: Rule(_on_breakpoint, LIVING),
+    events.BreakpointLeft: Rule(_on_breakpoint, LIVING),
+    events.TaskExited: Rule(_on_exited, LIVING),
+    events.TaskLingers: Rule(_on_lingering, LIVING),
+    events.TaskGone: Rule(_on_gone, LIVING),
+    events.Interrupted: Rule(_on_interrupt, _NOT_ENDED),
+    events.StopRequested: Rule(_on_stop_requested, _NOT_ENDED),
+    events.RestartRequested: Rule(_on_restart_requested, (Phase.RUNNING,)),
+    events.JobHung: Rule(_on_hung, (Phase.RUNNING,)),
+    events.TimePassed: Rule(on_time, _NOT_ENDED),
 }
 """Every kind of event; `tests/unit/test_event_table.py` writes the table into docs/architecture.md."""

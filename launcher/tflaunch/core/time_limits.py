@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflaunch.core import elastic, lost_hosts, policy
+from tflaunch.core import lost_hosts, policy
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import TimePassed
 from tflaunch.core.host_state import SPARE, TIMED, HostPhase
@@ -24,7 +24,7 @@ def next_deadline(job: Job) -> float | None:
         case Phase.RUNNING:
             times += _deadlines_while_running(job)
         case Phase.WAITING_FOR_HOSTS:
-            is_short = not elastic.can_do_without(job, job.hosts_in(HostPhase.DOWN))
+            is_short = not lost_hosts.can_do_without(job, job.hosts_in(HostPhase.DOWN))
             times += [lost_hosts.wait_ends_at(job), job.first_retry_at() if is_short else None]
         case Phase.SAVING:
             times.append(job.deadlines.save_by)
@@ -37,7 +37,7 @@ def next_deadline(job: Job) -> float | None:
 
 
 def _deadlines_while_running(job: Job) -> list[float | None]:
-    times = [job.first_retry_at(), elastic.grows_at(job)]
+    times = [job.first_retry_at(), lost_hosts.grows_at(job)]
     times.append(None if job.deadlines.was_late else job.deadlines.late_at)
     for process in policy.waiting(job):
         task = job.tasks[process.task]
@@ -61,7 +61,7 @@ def on_time(job: Job, event: TimePassed, now: float) -> Step:
     leaving = {host.host: f"{host.reason}, and it has not ended {within}" for host in over if host not in silent}
     job, more = give_up(job, {**leaving, **_stuck(job, now)}, now, is_unconfirmed=True)
     actions += more
-    job = job.with_deadlines(confirm_by=policy.first_confirm_by(job))
+    job = policy.expect_ends(job)
     late = [*job.hosts_in(HostPhase.JOINING), *job.spares_in(HostPhase.JOINING)] if now >= job.join_by else []
     for host in late:
         within = duration_words(job.plan.timeouts.connect)
@@ -105,9 +105,9 @@ def _on_time_running(job: Job, now: float) -> Step:
         message = f"stopped: {late} still ran {after} (timeouts.finish)"
         return fail(job, Culprit(Cause.TIME, "finish", job.attempt, message), now, may_retry=False)
     if now >= _warn_at(job) and not job.formation.is_complete and not is_debugged:
-        job = job.with_formation(was_warned=True, is_past_start=True)
+        job = job._replace(formation=job.formation._replace(was_warned=True, is_past_start=True))
     if job.deadlines.late_at is not None and now >= job.deadlines.late_at:
-        job = job.with_deadlines(was_late=True)
+        job = job._replace(deadlines=job.deadlines._replace(was_late=True))
     return job, []
 
 

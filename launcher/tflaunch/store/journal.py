@@ -18,7 +18,7 @@ from tflaunch.core.annotations import Annotation
 from tflaunch.core.event_records import kind_of
 from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
-from tflaunch.core.record_check import JOURNAL_FORMAT, DamagedRecordError, OtherFormatError, check_record
+from tflaunch.core.replay import JOURNAL_FORMAT, DamagedRecordError, OtherFormatError, check_record
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.store.append_file import open_to_append
 from tflaunch.store.run_dir import JOURNAL_NAME, RESERVE_NAME, RunDirectory
