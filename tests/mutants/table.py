@@ -176,7 +176,7 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     # ---- core: what enters, and what is replayed
     "an agent tells of what only a supervisor can know": Edit(
-        "core.event_records.from_agent", "not in _AGENT_KINDS", "not in _BY_KIND", Suite("unit/test_hostile_agents.py")
+        "core.event_records.from_agent", "not in FROM_AGENTS", "not in _BY_KIND", Suite("unit/test_hostile_agents.py")
     ),
     "a field of 0 is taken for a missing one": Edit(
         "records.read_record", "data.get(name))", "data.get(name) or None)", Invariant("protocol", 25)

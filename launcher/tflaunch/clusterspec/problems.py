@@ -11,25 +11,8 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from tflaunch.clusterspec import foreign_fields
-from tflaunch.clusterspec.model import (
-    Checkpoints,
-    Container,
-    Elastic,
-    Host,
-    Kubernetes,
-    Notify,
-    Resources,
-    Restart,
-    Retention,
-    Role,
-    Secret,
-    Sidecar,
-    Spec,
-    Sync,
-    Timeouts,
-    written_fields,
-)
+from tflaunch.clusterspec import foreign_fields, model
+from tflaunch.clusterspec.model import Spec, written_fields
 from tflaunch.clusterspec.values import COUNT_FORM, InvalidValueError, Location, format_place, nearest_name, show_value
 from tflaunch.errors import Problem
 
@@ -39,21 +22,21 @@ _OF_KEY = "[key]"
 _MOST_ROUNDS = 8  # of removing faulty fields: each finds those that only show without the ones before
 
 _EXAMPLES: Mapping[Any, Mapping[str, object]] = {
-    Checkpoints: {"dir": "state"},
-    Container: {"image": "ghcr.io/ann/train:1"},
-    Elastic: {"min_workers": 2},
-    Host: {"ssh": "ann@10.0.0.1"},
-    Kubernetes: {"namespace": "train"},
-    Notify: {"exec": ["./notify.sh"]},
-    Resources: {"cpu": "2"},
-    Restart: {"max": 3},
-    Retention: {"keep": 10},
-    Role: {"command": ["python", "train.py"]},
-    Secret: {"env": "API_KEY"},
-    Sidecar: {"command": ["tensorboard", "--logdir", "logs"]},
-    Spec: {"cluster": {"worker": 2}, "command": ["python", "train.py"]},
-    Sync: {"paths": ["."]},
-    Timeouts: {"deadline": "1h"},
+    model.Checkpoints: {"dir": "state"},
+    model.Container: {"image": "ghcr.io/ann/train:1"},
+    model.Elastic: {"min_workers": 2},
+    model.Host: {"ssh": "ann@10.0.0.1"},
+    model.Kubernetes: {"namespace": "train"},
+    model.Notify: {"exec": ["./notify.sh"]},
+    model.Resources: {"cpu": "2"},
+    model.Restart: {"max": 3},
+    model.Retention: {"keep": 10},
+    model.Role: {"command": ["python", "train.py"]},
+    model.Secret: {"env": "API_KEY"},
+    model.Sidecar: {"command": ["tensorboard", "--logdir", "logs"]},
+    model.Spec: {"cluster": {"worker": 2}, "command": ["python", "train.py"]},
+    model.Sync: {"paths": ["."]},
+    model.Timeouts: {"deadline": "1h"},
 }
 """What to write for each part of a spec; a value of the user's replaces the one here if it fits."""
 
@@ -148,14 +131,13 @@ def _sentence(detail: ErrorDetails, location: Location, declared: Any) -> tuple[
 
 
 def _unknown_field(value: object, location: Location, declared: Any) -> tuple[str, str]:
-    name, model = str(location[-1]), _declared_at(location[:-1])
-    known = written_fields(model)
-    if foreign := foreign_fields.REMEDIES.get(model, {}).get(name):
+    name, part = str(location[-1]), _declared_at(location[:-1])
+    if foreign := foreign_fields.REMEDIES.get(part, {}).get(name):
         hint = foreign
     elif guess := _meant_by(location):
         hint = f"did you mean {guess!r}?"
     else:
-        hint = "the fields here are " + ", ".join(known)
+        hint = "the fields here are " + ", ".join(written_fields(part))
     return f"unknown field {show_value(name)}", hint
 
 
@@ -170,16 +152,16 @@ def _not_an_object(value: object, location: Location, declared: Any) -> tuple[st
     return f"must be an object with {', '.join(fields)}, not {show_value(value)}", f"write for example {example}"
 
 
-def _example(value: object, model: type[BaseModel]) -> Mapping[str, object]:
-    """Return an object that the model accepts, if possible with the value in it."""
-    example = _EXAMPLES[model]
+def _example(value: object, part: type[BaseModel]) -> Mapping[str, object]:
+    """Return an object that this part of a spec accepts, if possible with the value in it."""
+    example = _EXAMPLES[part]
     if isinstance(value, bool) or not value:
-        return {"max": 0} if model is Restart else example
-    fields = (*example, *written_fields(model)) if isinstance(value, str | list) else tuple(example)[:1]
+        return {"max": 0} if part is model.Restart else example
+    fields = (*example, *written_fields(part)) if isinstance(value, str | list) else tuple(example)[:1]
     for field in fields:
         for given in (value, [value]):
             try:
-                model.model_validate({field: given})
+                part.model_validate({field: given})
             except ValidationError:
                 continue
             return {field: given}

@@ -327,7 +327,6 @@ Members = Annotated[
 
 
 def _read_spares(value: object) -> object:
-    """Return a number of spare hosts, or their names."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TASKS:
         return value
     if not isinstance(value, list | tuple):

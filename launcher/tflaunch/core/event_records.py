@@ -25,18 +25,11 @@ def kind_of(event: type[Any]) -> str:
 
 
 _BY_KIND: dict[str, type[Any]] = {kind_of(event): event for event in typing.get_args(Event | Annotation)}
-_ACTIONS = frozenset(kind_of(action) for action in typing.get_args(Action))
-_AGENT_KINDS = frozenset(kind_of(event) for event in typing.get_args(AgentEvent))
+ACTIONS = frozenset(kind_of(action) for action in typing.get_args(Action))
+"""Kinds of records that are actions."""
 
-
-def is_of_agents(kind: str) -> bool:
-    """Whether agents send events of this kind."""
-    return kind in _AGENT_KINDS
-
-
-def is_action(kind: str) -> bool:
-    """Whether a record of this kind is an action."""
-    return kind in _ACTIONS
+FROM_AGENTS = frozenset(kind_of(event) for event in typing.get_args(AgentEvent))
+"""Kinds of events that agents send."""
 
 
 def from_agent(host: str, message: Mapping[str, Any]) -> Event:
@@ -45,7 +38,7 @@ def from_agent(host: str, message: Mapping[str, Any]) -> Event:
     Raises:
         ValueError: the message is not an agent's event, or a field is missing, of the wrong type or out of range.
     """
-    if message["kind"] not in _AGENT_KINDS:
+    if message["kind"] not in FROM_AGENTS:
         raise ValueError(f"unknown event {message['kind']!r}")
     return typing.cast("Event", from_record({**message, "host": host}))
 

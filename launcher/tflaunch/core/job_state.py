@@ -323,18 +323,15 @@ class Job(NamedTuple):
 
     def first_fence_at(self) -> float | None:
         """Return when the first of the disconnected hosts is certainly dead."""
-        return self._earliest(host.fence_at for host in self._timed_hosts())
+        return min((host.fence_at for host in self.timed_hosts() if host.fence_at is not None), default=None)
 
     def first_retry_at(self) -> float | None:
         """Return when to try a host again; None if none is to be retried."""
-        return self._earliest(host.retry_at for host in self._timed_hosts())
+        return min((host.retry_at for host in self.timed_hosts() if host.retry_at is not None), default=None)
 
-    def _timed_hosts(self) -> Iterable[HostState]:
+    def timed_hosts(self) -> Iterable[HostState]:
+        """Return the hosts of which some have a deadline; none if no host has one."""
         return self.hosts.values() if self.hosts.count(TIMED) else ()
-
-    @staticmethod
-    def _earliest(times: Iterable[float | None]) -> float | None:
-        return min((time for time in times if time is not None), default=None)
 
     def alive(self) -> list[TaskState]:
         """Return the tasks that may have a living process."""

@@ -78,11 +78,8 @@ def _waiting_for_hosts(job: Job, now: float) -> Step:
 
 def _retry_hosts(job: Job, now: float) -> Step:
     """Start agents on the hosts whose time to be tried again has come."""
-    first = job.first_retry_at()
-    if first is None or now < first:
-        return job, []
-    due = [host.host for host in job.hosts.values() if host.retry_at is not None and now >= host.retry_at]
-    return join_hosts(job, due, now)
+    due = [host.host for host in job.timed_hosts() if host.retry_at is not None and now >= host.retry_at]
+    return join_hosts(job, due, now) if due else (job, [])
 
 
 def _join_again(job: Job, now: float) -> Step:
@@ -165,7 +162,6 @@ def _is_to_prepare(job: Job, task: TaskPlan) -> bool:
 
 
 def _hold_ports(job: Job, tasks: Iterable[TaskPlan]) -> list[Action]:
-    """Request the planned ports of these tasks on their hosts."""
     if not has_cluster(job.plan.strategy):
         return []
     wanted: dict[str, dict[str, int]] = {}
@@ -214,7 +210,6 @@ def _preparing(job: Job, now: float) -> Step:
 
 
 def _are_ports_held(job: Job) -> bool:
-    """Whether a port is held for every task that will start."""
     if not has_cluster(job.plan.strategy):
         return True
     if not job.hosts.count(HostPhase.DOWN) and len(job.ports) < len(job.plan.tasks):
@@ -250,7 +245,6 @@ def _running(job: Job, now: float) -> Step:
 
 
 def _start_due(job: Job, processes: Iterable[TaskPlan], now: float) -> Step:
-    """Start those of these processes that start alone and are due."""
     actions: list[Action] = []
     for process in processes:
         if policy.is_due(job, process, now):

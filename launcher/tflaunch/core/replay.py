@@ -171,7 +171,7 @@ def transitions(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Transit
     for record in records:
         try:
             event = event_records.from_record(record)
-            now = record.get("now", told_at if event_records.is_action(record["kind"]) else None)
+            now = record.get("now", told_at if record["kind"] in event_records.ACTIONS else None)
             if now is None:
                 continue
             if event is None:  # 0.2.0 looked at deadlines at these, too, and at annotations

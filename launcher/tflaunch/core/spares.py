@@ -38,9 +38,8 @@ def move_now(job: Job, host: str, spare: str, now: float) -> Job:
     """Put a spare host in the place of a lost one, while other tasks go on."""
     job = _swap(job, host, spare, now)
     rebuilt = attempts.without(attempts.moved(job.original, job.places), job.excluded_hosts)
-    tasks = tuple(rebuilt.find(task.task) if task.host == host else task for task in job.plan.tasks)
-    sidecars = tuple(rebuilt.find(task.task) if task.host == host else task for task in job.plan.sidecars)
-    return job._replace(plan=job.plan._replace(tasks=tasks, sidecars=sidecars))
+    plan = job.plan.with_processes(lambda task: rebuilt.find(task.task) if task.host == host else task)
+    return job._replace(plan=plan)
 
 
 def _swap(job: Job, lost: str, spare: str, now: float) -> Job:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tflaunch.core import lost_hosts, policy
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import TimePassed
-from tflaunch.core.host_state import SPARE, TIMED, HostPhase
+from tflaunch.core.host_state import SPARE, HostPhase
 from tflaunch.core.hosts import give_up, not_reached
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail, stop_all, stop_gang
@@ -52,8 +52,7 @@ def _deadlines_while_running(job: Job) -> list[float | None]:
 
 def on_time(job: Job, event: TimePassed, now: float) -> Step:
     """Return the job after time has passed."""
-    fenced = job.hosts.values() if job.hosts.count(TIMED) else ()
-    over = [host for host in fenced if host.fence_at is not None and now >= host.fence_at]
+    over = [host for host in job.timed_hosts() if host.fence_at is not None and now >= host.fence_at]
     within = f"for {duration_words(policy.fence(job.plan))}"
     silent = [host for host in over if host.phase is HostPhase.DISCONNECTED]
     dead = {host.host: f"{host.reason}, and it was not heard again {within}" for host in silent}

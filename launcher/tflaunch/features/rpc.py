@@ -153,7 +153,7 @@ def _checked(message: dict[str, Any]) -> dict[str, Any]:
     Raises:
         LinkError: the event is malformed.
     """
-    if not event_records.is_of_agents(message["kind"]):
+    if message["kind"] not in event_records.FROM_AGENTS:
         return message
     try:
         return {**message, **event_records.from_agent("", message)._asdict()}

@@ -20,28 +20,17 @@ def moved(plan: Plan, places: Mapping[str, str]) -> Plan:
     """
     if not places:
         return plan
-    tasks = tuple(_moved(plan, task, places.get(task.host)) for task in plan.tasks)
-    sidecars = tuple(_moved(plan, task, places.get(task.host)) for task in plan.sidecars)
-    return plan._replace(tasks=tasks, sidecars=sidecars)
+    return plan.with_processes(lambda task: task_on(plan, task, places.get(task.host, task.host)))
 
 
 def task_on(plan: Plan, task: TaskPlan, host: str) -> TaskPlan:
-    """Return a task of the compiled plan as it is on a host."""
-    return _moved(plan, task, None if host == task.host else host)
-
-
-def _moved(plan: Plan, task: TaskPlan, host: str | None) -> TaskPlan:
-    if host is None:
+    """Return a process of the compiled plan as it is on a host; the address of a sidecar stays."""
+    if host == task.host:
         return task
     other = plan.variants_by_host.get(host, {}).get(task.task, task)
-    return other._replace(host=host, address=_address(plan, task, host))
-
-
-def _address(plan: Plan, task: TaskPlan, host: str) -> Address | None:
-    """Return the address of a task on a host; that of a sidecar stays."""
     if task.address is None or task.role == SIDECAR:
-        return task.address
-    return Address(plan.outer_address(host), task.address.port)
+        return other._replace(host=host, address=task.address)
+    return other._replace(host=host, address=Address(plan.outer_address(host), task.address.port))
 
 
 def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
@@ -51,9 +40,13 @@ def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
         plan: a plan, resolved or not.
         ports: task to its port; other tasks keep their ports.
     """
-    tasks = tuple(_placed(task, ports) for task in plan.tasks)
-    sidecars = tuple(_placed(sidecar, ports) for sidecar in plan.sidecars)
-    return plan._replace(tasks=tasks, sidecars=sidecars)
+
+    def placed(process: TaskPlan) -> TaskPlan:
+        if process.address is None or process.task not in ports:
+            return process
+        return process._replace(address=Address(process.address.host, ports[process.task]))
+
+    return plan.with_processes(placed)
 
 
 def addresses(plan: Plan) -> dict[str, list[str]]:
@@ -76,13 +69,6 @@ def with_tf_configs(plan: Plan) -> Plan:
         return task if text is None else task._replace(env={**task.env, TF_CONFIG: text})
 
     return plan._replace(tasks=tuple(map(configured, plan.tasks)))
-
-
-def _placed(task: TaskPlan, ports: Mapping[str, int]) -> TaskPlan:
-    """Return the task with its port in its address."""
-    if task.address is None or task.task not in ports:
-        return task
-    return task._replace(address=Address(task.address.host, ports[task.task]))
 
 
 def without(plan: Plan, hosts: Collection[str]) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tflaunch.clusterspec.model import Spec
-from tflaunch.clusterspec.values import ROLES, is_loopback, nearest_name
+from tflaunch.clusterspec.values import ROLES, Address, is_loopback, nearest_name
 from tflaunch.errors import Problem
 from tflaunch.plan import placement
 
@@ -81,26 +81,18 @@ def _size_of_tf_config(spec: Spec) -> Iterator[Problem]:
 
 def _distinct_addresses(spec: Spec) -> Iterator[Problem]:
     seen: dict[tuple[str, int], str] = {}
-    for role, addresses in spec.cluster.items():
-        for index, address in enumerate(addresses):
-            if address.port is None:
-                continue
-            key = ("loopback" if is_loopback(address.host) else address.host.lower(), address.port)
-            where = f"cluster.{role}[{index}]"
-            if key in seen:
-                yield Problem.error(
-                    where, f"{address} is the address of {seen[key]} too", "give each task its own port"
-                )
-            seen.setdefault(key, where)
+    for where, address in _addresses(spec):
+        if address.port is None:
+            continue
+        key = ("loopback" if is_loopback(address.host) else address.host.lower(), address.port)
+        if key in seen:
+            yield Problem.error(where, f"{address} is the address of {seen[key]} too", "give each task its own port")
+        seen.setdefault(key, where)
 
 
 def _loopback_among_hosts(spec: Spec) -> Iterator[Problem]:
     """Check for `localhost` among several hosts: it means another machine on each."""
-    places = [
-        (f"cluster.{role}[{index}]", address.host)
-        for role, addresses in spec.cluster.items()
-        for index, address in enumerate(addresses)
-    ]
+    places = [(where, address.host) for where, address in _addresses(spec)]
     spares = placement.spare_hosts(spec)
     places += [(f"spares[{index}]" if spec.spares == spares else "spares", host) for index, host in enumerate(spares)]
     if all(is_loopback(host) for _, host in places):
@@ -113,11 +105,16 @@ def _loopback_among_hosts(spec: Spec) -> Iterator[Problem]:
 
 def _wildcards(spec: Spec) -> Iterator[Problem]:
     """Check for 0.0.0.0 and ::, because an address is for the other tasks."""
+    for where, address in _addresses(spec):
+        if address.host in ("0.0.0.0", "::"):  # noqa: S104 - it is refused here
+            message = f"{str(address)!r} is not an address at which a task can be reached"
+            yield Problem.error(where, message, "use the name or address of the host")
+
+
+def _addresses(spec: Spec) -> Iterator[tuple[str, Address]]:
+    """Yield each address of the cluster with its place in the spec."""
     for role, addresses in spec.cluster.items():
-        for index, address in enumerate(addresses):
-            if address.host in ("0.0.0.0", "::"):  # noqa: S104 - it is refused here
-                message = f"{str(address)!r} is not an address at which a task can be reached"
-                yield Problem.error(f"cluster.{role}[{index}]", message, "use the name or address of the host")
+        yield from ((f"cluster.{role}[{index}]", address) for index, address in enumerate(addresses))
 
 
 def _success_rule(spec: Spec) -> Iterator[Problem]:

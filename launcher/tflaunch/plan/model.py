@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -283,6 +283,15 @@ class Plan(_Fields):
         """Return tasks and sidecars together."""
         return self.tasks + self.sidecars
 
+    def with_processes(self, change: Callable[[TaskPlan], TaskPlan]) -> Plan:
+        """Return the plan with each of its tasks and sidecars changed."""
+        return self._replace(tasks=tuple(map(change, self.tasks)), sidecars=tuple(map(change, self.sidecars)))
+
+    def with_variants(self, change: Callable[[TaskPlan], TaskPlan]) -> Plan:
+        """Return the plan with the processes changed that move to other hosts."""
+        variants = (each._replace(tasks=tuple(map(change, each.tasks))) for each in self.variants)
+        return self._replace(variants=tuple(variants))
+
     def with_own_ports(self) -> list[TaskPlan]:
         """Return the sidecars that have a port of their own."""
         return [sidecar for sidecar in self.sidecars if sidecar.own_port is not None]
@@ -338,9 +347,8 @@ class Plan(_Fields):
                 return task
             return task._replace(argv=tuple(program if word == FUNCTION_PROGRAM else word for word in task.argv))
 
-        tasks = tuple(map(completed, self.tasks))
-        variants = tuple(each._replace(tasks=tuple(map(completed, each.tasks))) for each in self.variants)
-        return self._replace(tasks=tasks, variants=variants, function=str(directory), searched=tuple(searched))
+        plan = self.with_processes(completed).with_variants(completed)
+        return plan._replace(function=str(directory), searched=tuple(searched))
 
     # Indexes are built once, because a scan of all tasks for each task would be quadratic.
 

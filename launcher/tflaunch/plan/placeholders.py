@@ -31,11 +31,6 @@ def roles(text: str) -> list[str]:
     return [name.removeprefix(CLUSTER) for name in names(text) if name in NAMES and name.startswith(CLUSTER)]
 
 
-def needs_leader(text: str) -> bool:
-    """Whether a text refers to the host of the leading task."""
-    return LEADER in names(text)
-
-
 def names(text: str) -> list[str]:
     """Return the placeholders in a text, known or not."""
     return [match["name"] for match in PLACEHOLDER.finditer(text) if match["name"]] if "{" in text else []
@@ -96,11 +91,10 @@ def require_matrix_values(plan: Plan) -> None:
 
 def with_matrix(plan: Plan, values: Mapping[str, str]) -> Plan:
     """Return the plan with these values of a matrix filled in, and in its name."""
-    names = "|".join(map(re.escape, values))
-    pattern = re.compile(rf"(?<![${{])\{{{re.escape(MATRIX)}({names})\}}")
+    quoted = {MATRIX + name: quote(value) for name, value in values.items()}
 
     def filled_in(text: str) -> str:
-        return pattern.sub(lambda match: quote(values[match[1]]), text) if "{" in text else text
+        return _with_values(text, quoted) if "{" in text else text
 
     def placed(process: TaskPlan) -> TaskPlan:
         return process._replace(
@@ -109,9 +103,8 @@ def with_matrix(plan: Plan, values: Mapping[str, str]) -> Plan:
             env={name: filled_in(value) for name, value in process.env.items()},
         )
 
-    tasks, sidecars = tuple(map(placed, plan.tasks)), tuple(map(placed, plan.sidecars))
     name = f"{plan.name}-{values_in_name(values)}"[:_LONGEST_NAME].rstrip("-")
-    return plan._replace(name=name, tasks=tasks, sidecars=sidecars, matrix=dict(values))
+    return plan.with_processes(placed)._replace(name=name, matrix=dict(values))
 
 
 def values_in_name(values: Mapping[str, str]) -> str:
@@ -129,7 +122,11 @@ def name_without_values(name: str, values: Mapping[str, str]) -> str:
 
 def as_the(process: TaskPlan, text: str) -> str:
     """Return a text for another process with ``{task.*}`` filled in for ``process``."""
-    values = _of_task(process)
+    return _with_values(text, _of_task(process))
+
+
+def _with_values(text: str, values: Mapping[str, str]) -> str:
+    """Return a text with these placeholders filled in; others are left to later stages."""
     return re.sub(rf"(?<![${{])\{{({'|'.join(map(re.escape, values))})\}}", lambda match: values[match[1]], text)
 
 
@@ -146,8 +143,7 @@ def shown(plan: Plan, run: str = AUTO, attempt: str = "0", environ: Mapping[str,
             return process
         return process._replace(env={name: text for name, text in process.env.items() if name != "grpc_proxy"})
 
-    tasks, sidecars = tuple(map(settled, plan.tasks)), tuple(map(settled, plan.sidecars))
-    return with_tf_configs(plan._replace(tasks=tasks, sidecars=sidecars))
+    return with_tf_configs(plan.with_processes(settled))
 
 
 def _of_task(process: TaskPlan) -> dict[str, str]:

@@ -161,7 +161,6 @@ class _Maker:
         return repr([fields, sorted(settings.env.items()), reached])
 
     def task(self, role: str, index: int, address: Address) -> TaskPlan:
-        """Return the plan of one task of the cluster."""
         settings = self._spec.roles.get(role) or Role()
         environment = self._environments.of_task(role, index, address.host)
         return TaskPlan(
@@ -207,7 +206,6 @@ class _Maker:
         )
 
     def host(self, name: str) -> HostPlan:
-        """Return the plan of one host."""
         return self._access(name)._replace(address=self._given_address(name), devices=self._devices_of(name))
 
     def _access(self, name: str) -> HostPlan:

@@ -26,16 +26,11 @@ def from_json(data: object) -> Plan:
     """
     try:
         plan = records.read_record(Plan, data)
-        bare = plan._replace(tasks=tuple(map(_without_tf_config, plan.tasks)))
+        bare = plan.with_processes(_without_tf_config)
         _check(bare)
-        return _with_own_ports(bare)
+        return bare.with_processes(tensorboard.with_own_port).with_variants(tensorboard.with_own_port)
     except ValueError as error:
         raise ValueError(f"the plan is damaged: {error}") from None
-
-
-def _with_own_ports(plan: Plan) -> Plan:
-    variants = (each._replace(tasks=tuple(map(tensorboard.with_own_port, each.tasks))) for each in plan.variants)
-    return plan._replace(sidecars=tuple(map(tensorboard.with_own_port, plan.sidecars)), variants=tuple(variants))
 
 
 def _without_tf_config(task: TaskPlan) -> TaskPlan:

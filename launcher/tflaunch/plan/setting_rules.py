@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from tflaunch.clusterspec.model import Host, Role, Spec
@@ -42,14 +42,13 @@ def _tensorboard(spec: Spec) -> Iterator[Problem]:
 
 
 def _gpus(spec: Spec) -> Iterator[Problem]:
-    strategy = spec.effective_strategy()
-    wanted: dict[str, int] = defaultdict(int)
-    sharing: dict[str, int] = defaultdict(int)
-    for role, addresses in spec.cluster.items():
-        gpus = (spec.roles.get(role) or Role()).gpus
-        for address in addresses:
-            wanted[address.host] += gpus or 0
-            sharing[address.host] += gpus is None and trains_on_gpu(strategy, role)
+    strategy, wanted = spec.effective_strategy(), _gpus_wanted(spec)
+    sharing = Counter(
+        address.host
+        for role, addresses in spec.cluster.items()
+        if (spec.roles.get(role) or Role()).gpus is None and trains_on_gpu(strategy, role)
+        for address in addresses
+    )
     for name in dict.fromkeys([*spec.hosts, *wanted]):
         gpus = spec.host(name).gpus
         if gpus is not None and wanted[name] > gpus:
@@ -126,29 +125,25 @@ def _spares(spec: Spec) -> Iterator[Problem]:
 
 def _gpus_of_spares(spec: Spec, spares: list[str]) -> Iterator[Problem]:
     """Check that each spare host has the GPUs of each host whose place it may take."""
-    wanted = _gpus_by_host(spec)
+    wanted = {host: max(gpus, spec.host(host).gpus or 0) for host, gpus in _gpus_wanted(spec).items()}
     for name in spares:
         gpus = spec.host(name).gpus
         for host, needed in wanted.items():
             if gpus is not None and gpus < needed:
-                message = f"the tasks of {host} have {_counted(needed)}, and the spare host {name} has {gpus}"
+                some = f"{needed} GPU" if needed == 1 else f"{needed} GPUs"
+                message = f"the tasks of {host} have {some}, and the spare host {name} has {gpus}"
                 hint = "use a spare host with as many, or give these tasks fewer"
                 yield Problem.error(f"hosts.{name}.gpus", message, hint)
                 break
 
 
-def _gpus_by_host(spec: Spec) -> dict[str, int]:
-    """Return the number of GPUs that the tasks of each host are given, or share."""
-    wanted: dict[str, int] = defaultdict(int)
+def _gpus_wanted(spec: Spec) -> Counter[str]:
+    """Return the number of GPUs that the roles of each host's tasks ask for."""
+    wanted: Counter[str] = Counter()
     for role, addresses in spec.cluster.items():
         for address in addresses:
             wanted[address.host] += (spec.roles.get(role) or Role()).gpus or 0
-    return {host: max(needed, spec.host(host).gpus or 0) for host, needed in wanted.items()}
-
-
-def _counted(gpus: int) -> str:
-    """Return a number of GPUs in words."""
-    return f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
+    return wanted
 
 
 def _backoff_order(spec: Spec) -> Iterator[Problem]:

@@ -82,7 +82,8 @@ def _placeholders(spec: Spec) -> Iterator[Problem]:
         for role in placeholders.roles(text):
             if role not in spec.cluster and not spec.discover:
                 yield Problem.error(where, f"{{cluster.{role}}} is empty: the cluster has no {role}", "remove it")
-        if placeholders.needs_leader(text) and not {"chief", "worker"} & (spec.cluster.keys() | spec.discover.keys()):
+        has_leader = not {"chief", "worker"}.isdisjoint([*spec.cluster, *spec.discover])
+        if templates.LEADER in placeholders.names(text) and not has_leader:
             yield Problem.error(where, "{chief.host} is empty: the cluster has neither chief nor worker", "remove it")
 
 
