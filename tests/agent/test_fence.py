@@ -18,7 +18,7 @@ from support.fixed_ports import free_ports
 from support.waiting import PATIENCE
 from tflaunch_worker import event_loop, wire
 from tflaunch_worker.agent.network import fence as fences
-from tflaunch_worker.agent.network import interfaces, listening_sockets, peers
+from tflaunch_worker.agent.network import listening_sockets, netlink, peers
 from tflaunch_worker.agent.network.ports import Ports
 
 pytestmark = pytest.mark.agent
@@ -162,7 +162,7 @@ def test_without_addresses_everybody_is_let_in(agent: Agent) -> None:
 def test_the_greeting_has_the_addresses_of_the_interfaces(new_agent: Agent) -> None:
     """As the kernel tells them to `ip`."""
     before = addresses_of_ip()
-    told, own = new_agent.talk.hello()["addresses"], interfaces.addresses()
+    told, own = new_agent.talk.hello()["addresses"], netlink.interface_addresses()
     after = addresses_of_ip()  # other tests may make networks at the same time
     assert before & after <= set(told) <= before | after
     assert told == own or before != after
@@ -359,7 +359,7 @@ def test_a_task_of_another_run_is_named_with_what_ends_it(listens: bool) -> None
         owner = listening_sockets.owner(free) or ""
         process.communicate("\n")
     assert owner.startswith(f"run other-1f2e, pid {process.pid} (")
-    assert " -c # a [31mb import socket; " in owner
+    assert r" -c # a\x1b[31mb\nimport socket; " in owner
     assert owner.isprintable()
     assert owner.endswith("), which `tflaunch down other-1f2e` ends")
 

@@ -16,8 +16,9 @@ from tflaunch.errors import TflaunchError
 from tflaunch.features.code.selected_files import gather
 from tflaunch.plan.model import SyncPlan
 from tflaunch_worker import CODE_NAME, TASKS_NAME, wire
-from tflaunch_worker.features.arriving_files import FilesError
-from tflaunch_worker.features.code.received_code import Files
+from tflaunch_worker.features.code.received_code import OFFERED, Files
+from tflaunch_worker.features.file_parts import FilesError
+from tflaunch_worker.schema import check_fields
 
 _NAMES = ("a", "b", "a/b", "a/b/c", "d/e", "*", "-x", " ", "\udcff", "\n", "é", ".git/x", "a.pyc", "x" * 200, "d")
 _TARGETS = (
@@ -96,7 +97,8 @@ def _bring(tree: dict[str, Any], top: Path, agent: Path) -> None:
     assert len(problem) < 2000
     if code is None:
         return
-    files = Files(str(agent), [[file.path, file.mode, file.sha256] for file in code.files], [*map(list, code.links)])
+    offer = {"files": [[each.path, each.mode, each.sha256] for each in code.files], "links": [*map(list, code.links)]}
+    files = Files(str(agent), **check_fields(offer, OFFERED))
     files.compared(files.compare())
     for part in code.parts(files.wanted()):
         assert _SECRET not in part.body
@@ -117,7 +119,7 @@ def _make(make: Any, path: Path) -> None:
 
 def _offer(offer: Any, agent: Path) -> None:
     try:
-        files = Files(str(agent), offer["files"], offer["links"])
+        files = Files(str(agent), **check_fields(offer, OFFERED))
         files.compared(files.compare())
         for digest, offset, data, is_last in offer["parts"]:
             files.take(digest, offset, bytes.fromhex(data), is_last)

@@ -244,9 +244,9 @@ class SimAgentHost:
     def stream(self, task: str, attempt: int) -> Stream:
         return Stream(task, attempt, WatchedSpool(self._host, task, attempt), self._loop.now)
 
-    def task(self, name: str, attempt: int, command: Command, stream: Stream, listener: Any, observer: Any) -> Task:
-        processes = task_processes.TaskProcesses(name, attempt, command.env, self._adopted)
-        return Task(command, stream, processes, self._loop, listener, observer)
+    def task(self, command: Command, stream: Stream, progress: None, listener: Any) -> Task:
+        processes = task_processes.TaskProcesses(stream.task, stream.attempt, command.env, self._adopted)
+        return Task(command, stream, processes, progress, self._loop, listener)
 
     def task_directory(self, name: str) -> str:
         """Return the directory of a task, which is never opened here."""
@@ -268,9 +268,9 @@ class SimAgentHost:
     def progress(self, came: Callable[[], None]) -> None:
         """Return nothing: programs here only print."""
 
-    def start(self, task: Task, starter: None) -> None:
-        zygotes = self._zygotes if self._host.world.chance(0.3) else None
-        task.start(_SETTINGS, zygotes)
+    def start(self, task: Task, starter: Any) -> None:
+        starter = self._zygotes.start_task if self._host.world.chance(0.3) else None
+        task.start(_SETTINGS, starter)
 
     def look_up(self, names: list[str], found: Callable[[dict[str, str]], None]) -> None:
         address = "127.0.1.1" if self._host.has_bad_names else "10.0.0.9"

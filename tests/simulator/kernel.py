@@ -25,7 +25,7 @@ from tflaunch.tui import backlog
 from tflaunch_worker import orphans, process_ends, process_state, procfs, spawn
 from tflaunch_worker.agent import agent, task, task_output, task_processes
 from tflaunch_worker.agent.network import port_watch
-from tflaunch_worker.features import arriving_files
+from tflaunch_worker.features import file_parts
 from tflaunch_worker.features.checkpoints import checkpoint_copies
 from tflaunch_worker.features.code import received_code
 from tflaunch_worker.features.hang import task_evidence
@@ -316,11 +316,11 @@ def _find(pid: int) -> Process | None:
 _BY_NAME: tuple[tuple[str, object, tuple[Any, ...]], ...] = (
     ("os", _Os, (task, task_processes, agent, orphans)),
     ("os", _on_host, (task_output,)),
-    ("os", _CodeCalls(_there), (received_code, arriving_files)),
+    ("os", _CodeCalls(_there), (received_code, file_parts)),
     ("os", _on_machine, (append_file, log_writer, log_index, log_reader, backlog)),
     ("linux", _Linux, (task, task_processes, process_ends, orphans)),
     ("procfs", _Linux, (task, task_processes, process_ends, orphans)),
-    ("open", _on_host.open_stream, (arriving_files, received_code)),
+    ("open", _on_host.open_stream, (file_parts, received_code)),
     ("time", _Clock(_there), (received_code, task)),
     ("time", _Clock(_here), (log_sink,)),
     ("spawn", _Spawn, (task,)),

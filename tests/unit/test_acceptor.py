@@ -13,7 +13,7 @@ import pytest
 from tflaunch.agents.clock_sync import HostClock
 from tflaunch.core.events import LONGEST_TIME
 from tflaunch_worker import wire
-from tflaunch_worker.agent.acceptor import Acceptor
+from tflaunch_worker.agent.daemon import Acceptor
 from tflaunch_worker.agent.lease import Lease
 
 pytestmark = pytest.mark.unit

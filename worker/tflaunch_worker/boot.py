@@ -205,7 +205,6 @@ class _Place:
         return sweep(self.directory)
 
     def last_words(self) -> str:
-        """Return the last line of the agent's log, which names a traceback's exception."""
         return last_line(self._log)
 
 
@@ -267,7 +266,6 @@ class _Modules:
         self._source = source
 
     def are_here(self) -> bool:
-        """Return whether they are cached, complete and unchanged."""
         return hashlib.sha256(pack(self._package)).hexdigest() == str(self._hash)
 
     def install(self) -> None:

@@ -22,10 +22,6 @@ class Timer:
         self.call = None
 
 
-def _never(_: Exception) -> bool:
-    return False
-
-
 class Loop:
     """Calls back when a descriptor is ready or a timer is due.
 
@@ -33,7 +29,7 @@ class Loop:
     """
 
     def __init__(self) -> None:
-        self.excuse: Callable[[Exception], bool] = _never
+        self.excuse: Callable[[Exception], bool] = lambda _: False
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []
         self._running = True

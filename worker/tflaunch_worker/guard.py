@@ -83,8 +83,9 @@ def prepare(directory: str) -> int:
     was_there, lock = _lock(directory)
     # The kernel releases a lock with the last descriptor of it, however its holders died, so a free one shows that
     # guard and agent are gone. The lock file outlives only an agent that was killed: an orderly end removes it.
-    if was_there:
-        _kill_orphans(directory)
+    left = orphans.sweep(directory, is_held=True) if was_there else []  # no attempt may start before they are dead
+    if left:
+        sys.exit(f"processes of an earlier attempt do not die on this host: {', '.join(map(str, left))}")
     linux.adopt_orphans()
     return lock
 
@@ -156,13 +157,6 @@ def _lock(directory: str) -> tuple[bool, int]:
         sys.exit("another agent of this run still lives on this host")
     _remove(os.path.join(directory, SOCKET_NAME))
     return was_there, lock
-
-
-def _kill_orphans(directory: str) -> None:
-    """Kill what an earlier agent's tasks have left; no attempt may start before that."""
-    left = orphans.sweep(directory, is_held=True)
-    if left:
-        sys.exit(f"processes of an earlier attempt do not die on this host: {', '.join(map(str, left))}")
 
 
 def _tidy(directory: str) -> None:

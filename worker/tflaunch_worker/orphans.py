@@ -124,7 +124,6 @@ def _agent_of(environment: set[bytes]) -> str:
 
 
 def _ancestors() -> list[int]:
-    """Return this process, its parent, and so on."""
     found = []
     pid: int | None = os.getpid()
     while pid:

@@ -11,7 +11,7 @@ import functools
 import os
 import resource
 import signal
-from collections.abc import Iterable
+from typing import Iterable, NamedTuple, Tuple
 
 from tflaunch_worker.signals import CATCHABLE, OF_PYTHON
 
@@ -19,16 +19,15 @@ _CHOSEN = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.
 """Signals that `nohup`, `&` and a shell without job control have ignored for a reason that holds for us, too."""
 
 
-class TaskSettings:
+class TaskSettings(NamedTuple):
     """Settings that a task gets from this host where the agent has changed its own.
 
-    ``umask``; ``max_files``: the soft and hard limit of open files; ``niceness``.
+    ``max_files``: the soft and hard limit of open files.
     """
 
-    def __init__(self, umask: int, max_files: tuple[int, int], niceness: int) -> None:
-        self.umask = umask
-        self.max_files = max_files
-        self.niceness = niceness
+    umask: int
+    max_files: Tuple[int, int]
+    niceness: int
 
     def apply(self) -> None:
         """Give them to this process, a fork.

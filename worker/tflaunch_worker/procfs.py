@@ -8,6 +8,10 @@ import time
 from collections import defaultdict
 from typing import Collection, NamedTuple
 
+_STATE, _PARENT, _GROUP, _SESSION, _FLAGS, _SINCE, _SIZE, _PAGES, _ENVIRONMENT_END = 0, 1, 2, 3, 6, 19, 20, 21, 48
+"""Fields of /proc/PID/stat (proc(5)), counted from the state letter."""
+
+_TIMES = slice(11, 15)  # of CPU, in user and kernel mode, of the process and of children that it has waited for
 _PF_EXITING, _PF_FORKNOEXEC = 0x4, 0x40  # of linux/sched.h
 _MOST_WALKS = 20  # of a tree of processes that changes all the time
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -77,8 +81,8 @@ def _scan_children() -> defaultdict[int, list[int]]:
 
 def is_exiting(pid: int) -> bool:
     """Return whether a process is gone, or exits and adopts no others any more."""
-    flags = _stat_field(pid, 6)
-    return flags is None or bool(flags & _PF_EXITING)
+    fields = _stat(pid)
+    return not fields or bool(int(fields[_FLAGS]) & _PF_EXITING)
 
 
 class Place(NamedTuple):
@@ -92,10 +96,10 @@ class Place(NamedTuple):
 
 def place_of(pid: int) -> Place | None:
     """Return where a process belongs, or None if it is gone or a zombie."""
-    fields = (read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()  # starting with the state letter
-    if not fields or fields[0] in "ZX":
+    fields = _stat(pid)
+    if not fields or fields[_STATE] in "ZX":
         return None
-    return Place(int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+    return Place(*(int(fields[index]) for index in (_PARENT, _GROUP, _SESSION, _SINCE)))
 
 
 def clock() -> int:
@@ -110,12 +114,14 @@ def command_of(pid: int) -> str:
 
 def is_fork(pid: int) -> bool:
     """Return whether a process has executed no program since it was forked."""
-    return bool((_stat_field(pid, 6) or 0) & _PF_FORKNOEXEC)
+    fields = _stat(pid)
+    return bool(fields) and bool(int(fields[_FLAGS]) & _PF_FORKNOEXEC)
 
 
 def parent_of(pid: int) -> int | None:
     """Return the parent of ``pid``, which started or adopted it; None if unknown."""
-    return _stat_field(pid, 1)
+    fields = _stat(pid)
+    return int(fields[_PARENT]) if fields else None
 
 
 def is_below(pid: int, ancestor: int) -> bool:
@@ -132,33 +138,26 @@ def is_below(pid: int, ancestor: int) -> bool:
 
 def age_of(pid: int) -> float | None:
     """Return how many seconds ago a process was forked, or None if it is gone."""
-    ticks = _stat_field(pid, 19)
-    return None if ticks is None else time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / _TICKS
+    fields = _stat(pid)
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[_SINCE]) / _TICKS if fields else None
 
 
 def is_zombie(pid: int) -> bool:
     """Return whether the process has exited and waits to be reaped."""
-    return _state(pid) == "Z"
+    return _stat(pid)[:1] == ["Z"]
 
 
 def is_stopped(pid: int) -> bool:
     """Return whether a signal or a debugger has stopped the process."""
-    return _state(pid) in ("T", "t")
-
-
-def _state(pid: int) -> str:
-    """Return the letter of a process's state, "" if it is gone."""
-    text = read(f"/proc/{pid}/stat")
-    return "" if text is None else text.rpartition(")")[2].split()[0]
+    return _stat(pid)[:1] in (["T"], ["t"])
 
 
 def describe_wait(pid: int) -> str:
     """Return a process's state and kernel wait: ``state D in rpc_wait``; "" if gone."""
-    text, place = read(f"/proc/{pid}/stat"), read(f"/proc/{pid}/wchan") or ""
-    if text is None:
+    fields, place = _stat(pid), read(f"/proc/{pid}/wchan") or ""
+    if not fields:
         return ""
-    state = text.rpartition(")")[2].split()[0]
-    return f"state {state} in {place}" if place.strip("0") else f"state {state}"
+    return f"state {fields[_STATE]} in {place}" if place.strip("0") else f"state {fields[_STATE]}"
 
 
 def may_be_program(pid: int) -> bool:
@@ -170,7 +169,8 @@ def may_be_program(pid: int) -> bool:
         is_ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
     except OSError:
         return True
-    return is_ours and (_stat_field(pid, 20) != 0 or is_zombie(pid))  # field 20: the size of its memory
+    fields = _stat(pid)
+    return is_ours and (not fields or int(fields[_SIZE]) != 0 or fields[_STATE] == "Z")
 
 
 def is_between_programs(pid: int) -> bool:
@@ -179,14 +179,13 @@ def is_between_programs(pid: int) -> bool:
     It shows no environment until that runs. For a program that was started without an environment, the kernel knows
     where that would be.
     """
-    has_memory = may_be_program(pid) and bool(_stat_field(pid, 20))  # as above; a zombie has none
-    return has_memory and _stat_field(pid, 48) == 0  # field 48: the end of its environment
+    fields = _stat(pid) if may_be_program(pid) else []
+    return bool(fields) and int(fields[_SIZE]) != 0 and int(fields[_ENVIRONMENT_END]) == 0  # a zombie has no memory
 
 
-def _stat_field(pid: int, index: int) -> int | None:
-    """Return a field of /proc/<pid>/stat, counted from the state letter."""
-    text = read(f"/proc/{pid}/stat")
-    return None if text is None else int(text.rpartition(")")[2].split()[index])
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat behind the name, which may hold anything; [] if it is gone."""
+    return (read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
 
 
 class Process(NamedTuple):
@@ -202,11 +201,10 @@ def processes() -> dict[int, Process]:
     """Return all processes of this machine by pid, or none if they cannot be read."""
     found = {}
     for pid in pids():
-        text = read(f"/proc/{pid}/stat")
-        if text:
-            fields = text.rpartition(")")[2].split()  # starting with the state letter
-            ticks = sum(map(int, fields[11:15]))
-            found[pid] = Process(int(fields[1]), int(fields[3]), ticks / _TICKS, int(fields[21]) * _PAGE)
+        fields = _stat(pid)
+        if fields:
+            seconds = sum(map(int, fields[_TIMES])) / _TICKS
+            found[pid] = Process(int(fields[_PARENT]), int(fields[_SESSION]), seconds, int(fields[_PAGES]) * _PAGE)
     return found
 
 

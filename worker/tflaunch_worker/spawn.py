@@ -126,14 +126,14 @@ def fork_program(command: Command, settings: TaskSettings, streams: tuple[int, i
 
 def find_executable(command: Command) -> str:
     """Return the path of a command's program; "" for a missing one or a script."""
-    for path in (os.path.join(command.workdir, place) for place in _places(command)):
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            try:
-                with open(path, "rb") as file:
-                    return path if file.read(len(_ELF)) == _ELF else ""
-            except OSError:
-                return ""
-    return ""
+    path = find_program(command)
+    return path if _start_of(path).startswith(_ELF) else ""
+
+
+def find_program(command: Command) -> str:
+    """Return the path of a command's program, or script; "" for none."""
+    paths = (os.path.join(command.workdir, place) for place in _places(command))
+    return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), "")
 
 
 def _places(command: Command) -> list[str]:
@@ -168,8 +168,8 @@ def describe_start_failure(report: bytes, command: Command) -> tuple[int, str] |
     if stage == _WORKDIR:
         return NOT_EXECUTABLE, f"working directory {command.workdir!r}: {reason}"
     name = command.argv[0]
-    found = (os.path.join(command.workdir, place) for place in _places(command))
-    path = next(filter(os.path.exists, found), "")
+    paths = (os.path.join(command.workdir, place) for place in _places(command))
+    path = next(filter(os.path.exists, paths), "")
     # The kernel denies a name without a directory if PATH has one that this user may not enter; shells say "not found".
     is_missing = number == errno.ENOENT or (number == errno.EACCES and not path and "/" not in name)
     if not is_missing:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from tflaunch.core import events
 from tflaunch.core.events import Event
 from tflaunch.records import Range, read_record
-from tflaunch_worker.agent.network import fence, interfaces
+from tflaunch_worker.agent.network import fence, netlink
 from tflaunch_worker.schema import list_of, text
 
 _MOST_ADDRESSES = 256
@@ -201,7 +201,7 @@ def _own_address(text: str) -> str:
     address = fence.read_address(text)
     known = ip_address(address)
     is_shared = known.is_unspecified or known.is_multicast or address == "255.255.255.255"
-    if is_shared or (known.is_loopback and address not in interfaces.LOOPBACK):
+    if is_shared or (known.is_loopback and address not in netlink.LOOPBACK):
         raise ValueError(f"it cannot vouch for connections from {address}")
     return address
 

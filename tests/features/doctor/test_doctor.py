@@ -10,7 +10,7 @@ import pytest
 from support.specs import clustered, planned
 from tflaunch.features.doctor.findings import CHECKS, Finding, Host, findings, reachable_by, unchecked
 from tflaunch.plan.model import Plan
-from tflaunch_worker.features.doctor import host_facts
+from tflaunch_worker.features.doctor import host_doctor
 
 pytestmark = pytest.mark.unit
 
@@ -172,9 +172,9 @@ def test_a_missing_tensorboard_is_reported() -> None:
 
 def test_a_mark_is_left_in_the_nearest_directory_that_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program may create the directory itself; none is left where nothing of the user is."""
-    left = host_facts.mark(str(tmp_path / "run" / "state"), "token")
+    left = host_doctor.mark(str(tmp_path / "run" / "state"), "token")
     assert left == str(tmp_path / ".tflaunch-token")
-    host_facts.unmark(left)
+    host_doctor.unmark(left)
     monkeypatch.chdir(tmp_path)
-    assert [host_facts.mark(directory, "token") for directory in ("", "state", "./state", "/")] == [None] * 4
+    assert [host_doctor.mark(directory, "token") for directory in ("", "state", "./state", "/")] == [None] * 4
     assert list(tmp_path.iterdir()) == []

@@ -28,8 +28,8 @@ from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire
 from tflaunch_worker.agent.left_files import PART
+from tflaunch_worker.features.file_parts import open_inside, read_part
 from tflaunch_worker.features.files.listed_files import list_files, matches
-from tflaunch_worker.features.files_in_place import open_inside, read_part
 
 pytestmark = pytest.mark.unit
 

@@ -13,6 +13,7 @@ import pytest
 
 from support.memory_group import memory_group, need_memory_groups
 from support.waiting import PATIENCE
+from tflaunch_worker import procfs
 from tflaunch_worker.features.memory import oom
 from tflaunch_worker.features.memory.oom import OomWatch
 
@@ -101,10 +102,10 @@ def test_one_kill_explains_one_death(kernel: Kernel) -> None:
     kernel.v2("/", 64 * 2**20)
     watch = kernel.watch()
     kernel.v2("/", 64 * 2**20, kills=2, hits=2)
-    with patch.object(oom, "open", Mock(wraps=open), create=True) as opened:
+    with patch.object(procfs, "read", wraps=procfs.read) as read:
         said = [watch.evidence(pid) for pid in (7, 8, 9)]
     assert said == ["the kernel's OOM killer ended it: memory limit of the container is 64 MiB"] * 2 + [""]
-    assert 3 <= opened.call_count < 30
+    assert 3 <= read.call_count < 30
 
 
 @pytest.mark.parametrize(

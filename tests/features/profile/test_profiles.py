@@ -15,7 +15,7 @@ from support.played_agent import Answers, PlayedAgent, agent_parts
 from tflaunch.agents.calls import Call
 from tflaunch.features.profile import flame_graph, profiler
 from tflaunch_worker import wire
-from tflaunch_worker.features.profile import stack_samples
+from tflaunch_worker.features.profile import profiles
 from tflaunch_worker.features.profile.profiles import HostProfiles
 
 pytestmark = pytest.mark.unit
@@ -29,7 +29,7 @@ def begin() -> tuple[PlayedAgent, list[tuple[str, str]], Call]:
 
 def test_a_profile_ends_once() -> None:
     """With its text, the agent's problem, or a lost link; the caller who ends it hears nothing."""
-    stacks = stack_samples.pack({("main thread", "f (a.py:1)"): 3})
+    stacks = profiles.pack({("main thread", "f (a.py:1)"): 3})
     for problem, body, expected in (
         ("", stacks, ("", "main thread;f (a.py:1) 3\n")),
         ("no\x1b port", b"", ("no\\x1b port", "")),
@@ -55,7 +55,7 @@ def test_a_profile_ends_once() -> None:
         (None, b""),
         ("", b""),
         ("", b"main thread 3\n"),
-        ("", stack_samples.pack({("main thread",): 1})[:-1]),
+        ("", profiles.pack({("main thread",): 1})[:-1]),
         ("", zlib.compress(bytes(1 << 28))),
     ],
     ids=["no-problem", "empty", "not-packed", "incomplete", "a-bomb"],
@@ -70,9 +70,9 @@ def test_what_agents_say_about_profiles_is_checked(problem: str | None, body: by
 def test_of_too_many_stacks_the_rarest_are_left_out() -> None:
     noise = random.Random(1)
     rare: dict[tuple[str, ...], int] = {("main thread", f"{noise.getrandbits(4000):x}"): 1 for _ in range(3000)}
-    packed = stack_samples.pack({("main thread", "f (a.py:1)"): 3, **rare})
+    packed = profiles.pack({("main thread", "f (a.py:1)"): 3, **rare})
     assert len(packed) <= wire.MAX_BODY
-    stacks = flame_graph.read_stacks(stack_samples.unpack(packed))
+    stacks = flame_graph.read_stacks(profiles.unpack(packed))
     assert stacks["main thread", "f (a.py:1)"] == 3
     assert len(stacks) >= len(rare) / 4
 
@@ -102,11 +102,11 @@ class Sampler:
 
 def test_a_profile_is_answered_once_and_ends_with_its_request_and_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
     samplers, answers = list[Sampler](), Answers()
-    monkeypatch.setattr(stack_samples, "StackSampler", partial(Sampler, samplers))
-    profiles = HostProfiles(agent_parts(tasks={"worker:0": SimpleNamespace(attempt=0, pid=7, is_gone=False)}))
+    monkeypatch.setattr(profiles, "StackSampler", partial(Sampler, samplers))
+    service = HostProfiles(agent_parts(tasks={"worker:0": SimpleNamespace(attempt=0, pid=7, is_gone=False)}))
 
     def begin(task: str = "worker:0") -> None:
-        answers.begin(profiles.profile_task, task=task, attempt=0, seconds=1.0)
+        answers.begin(service.profile_task, task=task, attempt=0, seconds=1.0)
 
     begin()
     samplers[0].finish(b"stacks")
@@ -133,7 +133,7 @@ def test_stacks_are_drawn() -> None:
     label, shown = "f\x1b]0PWNED\x07\u202e<b>\x85\r (a.py:3)", r"f\x1b]0PWNED\x07\u202e<b>\x85\r (a.py:3)"
     module = "<module> (a.py:1)"
     counts = {("main thread", module, label): 30, ("main thread", module): 10, ("thread 7", "run"): 40}
-    stacks = flame_graph.read_stacks(stack_samples.unpack(stack_samples.pack(counts)))
+    stacks = flame_graph.read_stacks(profiles.unpack(profiles.pack(counts)))
     assert flame_graph.samples_of(stacks) == 40
     assert flame_graph.hottest(stacks) == f"75% of the main thread in {shown}"
     drawing = ET.fromstring(flame_graph.draw("worker:1 & co", stacks))

@@ -15,7 +15,6 @@ from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.calls import Calls
 from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.agent.left_files import LeftFiles
-from tflaunch_worker.agent.measurements import HostMeasurements
 from tflaunch_worker.agent.services import AgentParts, Services
 from tflaunch_worker.agent.supervisor_link import SupervisorLink
 from tflaunch_worker.agent.task_ports import TaskPorts
@@ -24,11 +23,12 @@ from tflaunch_worker.readable import duration_words
 if TYPE_CHECKING:
     import socket
 
+    from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.host import Host
     from tflaunch_worker.agent.task import Task
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.event_loop import Loop, Timer
-
+    from tflaunch_worker.inspect.usage import Figures
 
 _GUARD_TELLS = 0.1  # seconds until TERM, in which the guard tells whether the tasks have got one
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
@@ -45,14 +45,8 @@ class Agent:
         self._left_files = LeftFiles(host.find_left_file)
         self._ports = TaskPorts(host, self._link)
         self._tasks: dict[str, Task] = {}
-
-        def progress_of(task: Task) -> dict[str, object]:
-            return self._measurements.known_progress(task)
-
-        parts = AgentParts(loop, host, self._link, self._tasks, progress_of)
-        self._services = Services(parts, self._calls)
+        self._services = Services(AgentParts(loop, host, self._link, self._tasks), self._calls)
         loop.excuse = self._services.excuse
-        self._measurements = HostMeasurements(loop, host, self._tasks, self._services)
         self._lease = Lease(loop)
         self._lease_timer: Timer | None = None
         self._fencing = 0
@@ -136,7 +130,7 @@ class Agent:
             "keep_alive": self._keep_alive,
             "acknowledge": self._acknowledge,
             "leave": self._leave,
-            "set_cluster": self._set_cluster,
+            "set_cluster": lambda message: self._host.set_cluster(orders.read_cluster(message["body"])),
             "set_fence": lambda message: self._ports.admit(orders.read_addresses(message["body"])),
             "hold_ports": self._ports.hold,
             "look_up_names": self._look_up_names,
@@ -148,7 +142,7 @@ class Agent:
             "release_file": self._left_files.release,
             "tell_call": self._calls.tell,
             "end_call": self._calls.end,
-            "measure": served(self._measurements.measure),
+            "measure": served(self._measure),
             "watch_left_files": served(self._left_files.watch),
             "read_file": served(self._left_files.read),
             "watch_faults": served(self._services.watch_faults),
@@ -236,17 +230,15 @@ class Agent:
         files = message.get("left_files") or {}
         self._host.forget_stale_files(name, files)
         self._left_files.want(name, files)
-        task = self._host.task(name, attempt, command, stream, self, self._measurements)
+        task = self._host.task(command, stream, progress, self)
         self._tasks[name] = task
         self._ports.begin(name, attempt, message, lambda: task.pid)
-        self._measurements.begin(task, progress)
         self._services.begin_task(task, command)
-        self._host.start(task, self._services if self._services.find_starter(command) else None)
+        self._host.start(task, self._services.start_task if self._services.find_starter(command) else None)
         if self._is_leaving:
             task.stop(self._grace)  # the order crossed our `host_leaving`; we end once no task lives
 
     def _import_modules(self, message: dict[str, Any]) -> None:
-        """Import the modules of a task that may be started here later."""
         try:
             command = self._host.command(message["task"], message, None)
         except host_vars.UnknownValueError:
@@ -266,6 +258,18 @@ class Agent:
         if task is not None and task.attempt == message["attempt"]:
             task.signal(message["signal"])
 
+    def _measure(self, call: Call, message: dict[str, Any]) -> None:
+        """Answer with the usage and the progress of the tasks."""
+        self._host.measurer.ask(self._services.agent.pids, lambda figures: self._answer_measures(call, figures))
+
+    def _answer_measures(self, call: Call, figures: Figures) -> None:
+        tasks = {}
+        for name, usage in figures.items():
+            about = {"refused": self._host.fence.counts.get(name), "progress": self._tasks[name].progress()}
+            known = {key: value for key, value in about.items() if value}
+            tasks[name] = {"attempt": self._tasks[name].attempt, **usage, **known}
+        call.answer(time=self._loop.now(), tasks=tasks)
+
     def _leave(self, message: dict[str, Any]) -> None:
         self._was_dismissed = True
         self._services.leave()
@@ -283,7 +287,6 @@ class Agent:
         self._link.has_output(stream)
 
     def _note_report(self, name: str) -> None:
-        """Note that a task has reported its progress."""
         if name in self._tasks:
             self._tasks[name].spoke_at = self._loop.now()
 
@@ -303,13 +306,15 @@ class Agent:
         """Forget a task whose last process is dead."""
         self._services.end_task(task.name)
         self._ports.end(task.name)
-        self._measurements.end(task.name)
         self._stop_when_done()
 
-    # ---- the cluster
+    def explain_kill(self, pid: int) -> str:
+        """Return why a process was killed, "" if no feature knows it."""
+        return self._services.explain_kill(pid)
 
-    def _set_cluster(self, message: dict[str, Any]) -> None:
-        self._host.set_cluster(orders.read_cluster(message["body"]))
+    def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
+        """Call ``looked`` once all features have looked at a task that hangs."""
+        self._services.look_at_hang(task, looked)
 
     # ---- shutdown
 

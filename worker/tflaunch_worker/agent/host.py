@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable
 from tflaunch_worker import TASKS_NAME, host_vars, linux, offload, process_state, spawn
 from tflaunch_worker.agent import left_files
 from tflaunch_worker.agent.checkpoint_progress import Finder
-from tflaunch_worker.agent.network import interfaces, listening_sockets
+from tflaunch_worker.agent.network import listening_sockets, netlink
 from tflaunch_worker.agent.network.fence import Fence
 from tflaunch_worker.agent.network.peers import Listeners, look_up_names, probe_all
 from tflaunch_worker.agent.network.port_watch import PortWatch
@@ -23,7 +23,7 @@ from tflaunch_worker.inspect.usage import Measurer
 from tflaunch_worker.process_state import TaskSettings
 
 if TYPE_CHECKING:
-    from tflaunch_worker.agent.task import Listener, Observer, Starter
+    from tflaunch_worker.agent.task import Listener, Starter
     from tflaunch_worker.event_loop import Loop
 
 
@@ -56,7 +56,7 @@ class Host:
 
     def addresses(self) -> list[str]:
         """Return the addresses of this machine's network interfaces; [] if unknown."""
-        return interfaces.addresses()
+        return netlink.interface_addresses()
 
     def open_private_network(self) -> str:
         """Make the private network of the tasks; return why that is not possible, or ""."""
@@ -76,12 +76,10 @@ class Host:
         """Return the stream that keeps an attempt's output."""
         return Stream(task, attempt, Spool(self.directory), self._loop.now)
 
-    def task(
-        self, name: str, attempt: int, command: spawn.Command, stream: Stream, listener: Listener, observer: Observer
-    ) -> Task:
+    def task(self, command: spawn.Command, stream: Stream, progress: Progress | None, listener: Listener) -> Task:
         """Return a new attempt of a task, which reports its events to ``listener``."""
-        processes = TaskProcesses(name, attempt, command.env, self.adopted)
-        return Task(command, stream, processes, self._loop, listener, observer)
+        processes = TaskProcesses(stream.task, stream.attempt, command.env, self.adopted)
+        return Task(command, stream, processes, progress, self._loop, listener)
 
     def start(self, task: Task, starter: Starter | None) -> None:
         """Start a task, or have a feature start it."""

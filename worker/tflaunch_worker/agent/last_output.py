@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Dict, NamedTuple, Optional
 
 from tflaunch_worker import failures
-from tflaunch_worker.agent.progress import ProgressStats
+from tflaunch_worker.agent.progress import LARGEST, MOST_METRICS, ProgressStats
 
 KEPT = 16 * 1024
 """Number of bytes kept: enough for a TensorFlow traceback and what its threads write after it."""
@@ -84,9 +84,6 @@ class LastOutput:
         return failures.failure_signature(b"".join(self._pieces)[-KEPT:])
 
 
-MOST_METRICS = 20
-_LARGEST = 2.0**63
-
 _COLOR = rb"\x1b\[[0-9;]*m"
 _SHOWN = re.compile(
     rb"([\r\n\b])(?:Epoch (?P<epoch>\d{1,7})/(?P<epochs>\d{1,7})(?=\r?\n)"
@@ -145,4 +142,4 @@ def _with_bar(shown: Shown, bar: tuple[int, int], metrics: dict[str, float], *, 
 def _metrics(text: bytes) -> dict[str, float]:
     """Return the metrics behind a bar, without numbers that cannot be sent."""
     found = ((name.decode("ascii"), float(value)) for name, value in re.findall(_METRIC, text))
-    return dict(islice(((name, value) for name, value in found if abs(value) < _LARGEST), MOST_METRICS))
+    return dict(islice(((name, value) for name, value in found if abs(value) < LARGEST), MOST_METRICS))

@@ -22,20 +22,10 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 class LeftFile:
     """A file of an ended attempt that no process writes to any more."""
 
-    def __init__(self, path: str, most: int) -> None:
-        """Open a file.
-
-        Raises:
-            OSError: it does not exist, or cannot be read.
-            ValueError: it is not a regular file, or has more than ``most`` bytes.
-        """
+    def __init__(self, path: str, descriptor: int, size: int) -> None:
+        self.size = size
         self._path = path
-        self._descriptor = os.open(path, _FLAGS)
-        found = os.fstat(self._descriptor)
-        self.size = found.st_size
-        if not stat.S_ISREG(found.st_mode) or self.size > most:
-            os.close(self._descriptor)
-            raise ValueError(f"{path} is not a regular file of at most {most} bytes")
+        self._descriptor = descriptor
 
     def read(self, offset: int) -> bytes:
         """Return a part of the file, empty if it can no longer be read."""
@@ -51,11 +41,16 @@ class LeftFile:
 
 
 def find_left_file(path: str, most: int) -> LeftFile | None:
-    """Return the file at ``path`` if it has at most ``most`` bytes, else None."""
+    """Return the regular file at ``path`` if it has at most ``most`` bytes, else None."""
     try:
-        return LeftFile(path, most)
-    except (OSError, ValueError):
+        descriptor = os.open(path, _FLAGS)
+    except OSError:
         return None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+        os.close(descriptor)
+        return None
+    return LeftFile(path, descriptor, status.st_size)
 
 
 def forget_stale(path: str) -> None:

@@ -75,12 +75,13 @@ LONGEST = 4096
 """Maximum number of bytes of a line: Linux's PIPE_BUF, so that lines of two writers are never mixed."""
 
 MOST_METRICS = 20
-LONGEST_NAME = 64
+LONGEST_NAME = 64  # characters
 
 _COUNTS = ("step", "epoch", "epochs", "steps_per_epoch")
 _WINDOW = 10.0  # seconds over which the speed is averaged
 _APART = 0.25  # minimum seconds between two samples for that
-_LARGEST = 2.0**63
+LARGEST = 2.0**63
+"""No metric or count is beyond this."""
 
 
 class ProgressStats:
@@ -95,8 +96,11 @@ class ProgressStats:
 
     def take(self, line: bytes, now: float) -> None:
         """Add a line that arrived at ``now`` (seconds)."""
-        said = _object(line)
-        if said is None:
+        try:
+            said = json.loads(line) if len(line) <= LONGEST else None
+        except (ValueError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
             return
         self._came_at = now
         for name in _COUNTS:
@@ -148,18 +152,8 @@ class ProgressStats:
         return (self._counts["step"] - first) / seconds
 
 
-def _object(line: bytes) -> dict[str, object] | None:
-    if len(line) > LONGEST:
-        return None
-    try:
-        said = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return said if isinstance(said, dict) else None
-
-
 def _number(value: object) -> float | None:
     """Return a finite number, or else None; Python treats true as a number."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and -_LARGEST < value < _LARGEST:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and -LARGEST < value < LARGEST:
         return value
     return None

@@ -27,14 +27,12 @@ class AgentParts(NamedTuple):
         host: this machine.
         link: the link to the supervisor.
         tasks: the latest attempts of the tasks, by name.
-        progress_of: returns what is known of the progress of a task.
     """
 
     loop: Loop
     host: Host
     link: SupervisorLink
     tasks: Mapping[str, Task]
-    progress_of: Callable[[Task], dict[str, object]]
 
     def pids(self) -> dict[str, int]:
         """Return the pids of the live tasks by name."""
@@ -122,7 +120,6 @@ class Services:
 
     @contextmanager
     def _isolated(self, name: str) -> Iterator[None]:
-        """Leave out a feature if the block raises an error."""
         try:
             yield
         except Exception as error:
@@ -161,7 +158,6 @@ class Services:
     # ---- calls
 
     def _find(self, name: str) -> Service | None:
-        """Return the service of a feature, None if it has failed."""
         if name not in self._made and name in self._features:
             with self._isolated(name):
                 self._made[name] = load(self._features[name].service)(self.agent)

@@ -6,13 +6,14 @@ import errno
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Callable, Protocol
+from typing import TYPE_CHECKING, Callable, Optional, Protocol
 
 from tflaunch_worker import linux, process_ends, procfs, spawn
 from tflaunch_worker.agent.last_output import LastOutput
 from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE
 
 if TYPE_CHECKING:
+    from tflaunch_worker.agent.progress import Progress
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.agent.task_processes import TaskProcesses
     from tflaunch_worker.event_loop import Loop, Timer
@@ -24,16 +25,11 @@ if TYPE_CHECKING:
         def cancel(self) -> None:
             """Let no program run, and call nothing."""
 
-    class Starter(Protocol):
-        """Starts tasks in another way than by executing their commands."""
-
-        def start_task(
-            self, command: spawn.Command, started: Callable[[spawn.Child], None], refused: Callable[[], None]
-        ) -> Pending | None:
-            """Start a task as `services.Service.start_task` does."""
+    Starter = Callable[[spawn.Command, Callable[[spawn.Child], None], Callable[[], None]], Optional[Pending]]
+    """Starts a task in another way than by executing its command, as `services.Service.start_task` does."""
 
     class Listener(Protocol):
-        """Receives the events of a task."""
+        """Receives the events of a task, and asks the host's features about it."""
 
         def say(self, kind: str, **fields: object) -> None:
             """Report an event to the supervisor."""
@@ -50,14 +46,8 @@ if TYPE_CHECKING:
         def has_gone(self, task: Task) -> None:
             """Handle that the last process of a task is dead."""
 
-    class Observer(Protocol):
-        """Knows what a task does, and what happens to it."""
-
-        def evidence(self, pid: int) -> str:
+        def explain_kill(self, pid: int) -> str:
             """Return why a process was killed, "" if unknown."""
-
-        def reached(self, task: Task) -> dict[str, object]:
-            """Return the progress of a task: step, epoch and metrics, as far as known."""
 
         def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
             """Call ``looked`` once all have looked at a task that hangs, and it may be ended."""
@@ -80,9 +70,9 @@ class Task:
         command: spawn.Command,
         stream: Stream,
         processes: TaskProcesses,
+        progress: Progress | None,
         loop: Loop,
         listener: Listener,
-        observer: Observer,
     ) -> None:
         self.name = stream.task
         self.attempt = stream.attempt
@@ -94,7 +84,7 @@ class Task:
         self._stream = stream
         self._loop = loop
         self._listener = listener
-        self._observer = observer
+        self._progress = progress
         self._pending: Pending | None = None
         self._child: spawn.Child | None = None
         self._pidfd: int | None = None
@@ -122,7 +112,7 @@ class Task:
             self._pending = self._loop.call_at(self._loop.now(), lambda: self._start_process(settings))
         else:
             fall_back = lambda: self._start_process(settings)  # noqa: E731
-            self._pending = starter.start_task(self.command, self._on_started, fall_back)
+            self._pending = starter(self.command, self._on_started, fall_back)
 
     def _start_process(self, settings: TaskSettings) -> None:
         try:
@@ -170,7 +160,7 @@ class Task:
             self._suspended = self._processes.find_suspended()  # before CONT and KILL, which end that state
         if self._kill_at is None and grace > 0:
             if with_stacks:
-                self._observer.look_at_hang(self, self._abort)
+                self._listener.look_at_hang(self, self._abort)
             elif term_in > 0:
                 self._term_timer = self._loop.call_at(self._loop.now() + min(term_in, grace / 2), self._terminate)
             else:
@@ -283,6 +273,20 @@ class Task:
             os.close(self._child.output)
             self._child.output = -1
 
+    # ---- progress
+
+    def progress(self) -> dict[str, object]:
+        """Return the reported progress (`ProgressStats.known`), or else that in its Keras output."""
+        reported = {} if self._progress is None else self._progress.known()
+        return reported or self.last_output.progress_at(self._loop.now())
+
+    def _reached(self) -> dict[str, object]:
+        if self._progress is not None:
+            self._progress.read_rest()
+        known = self.progress()
+        counts = {name: int(value) for name in ("step", "epoch") if isinstance(value := known.get(name), (int, float))}
+        return {**counts, "metrics": known.get("metrics") or {}}
+
     # ---- start and end
 
     def _read_start_report(self) -> None:
@@ -327,12 +331,12 @@ class Task:
             self._loop.forget(self._pidfd)
             os.close(self._pidfd)
         if self._has_started:
-            evidence = self._observer.evidence(self.pid) if number == signal.SIGKILL and not was_told else ""
+            evidence = self._listener.explain_kill(self.pid) if number == signal.SIGKILL and not was_told else ""
             self._take_last_output()
             about = {"at": exited_at, "was_told": was_told, "evidence": evidence, "suspended": self._suspended}
             self._has_failed = code != 0
             failure = self.last_output.failure() if self._has_failed else ""
-            self._exit = {"code": code, "signal": number, "failure": failure, **about, **self._observer.reached(self)}
+            self._exit = {"code": code, "signal": number, "failure": failure, **about, **self._reached()}
         # A failure is reported at once, as peers fail because of it within milliseconds; whether a success is one
         # is known only when it is clear what has been left in the background.
         if code != 0 or was_told:
@@ -400,6 +404,9 @@ class Task:
         self.is_gone = True
         if self._lingering is not None:
             self._lingering.cancel()
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None
         self._say("task_gone", **({"checkpoint": checkpoint} if checkpoint else {}))
         self._listener.has_gone(self)
 

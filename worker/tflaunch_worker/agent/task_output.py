@@ -47,9 +47,6 @@ class Gap:
         """Return the rest of the gap from ``offset`` on."""
         return Gap(offset, self.offset + self.size - offset)
 
-    def close(self) -> None:
-        """Do nothing: a gap holds no resources."""
-
 
 class _Held:
     """Output from ``offset`` on, kept in memory."""
@@ -69,9 +66,6 @@ class _Held:
         start = offset - self.offset
         return bytes(memoryview(self._data)[start : start + size])
 
-    def close(self) -> None:
-        """Do nothing: the memory is freed with the object."""
-
 
 class _Segment:
     """Output of ``size`` bytes from ``offset`` on, kept in an unnamed file."""
@@ -90,9 +84,6 @@ class _Segment:
 
     def read(self, offset: int, size: int) -> bytes:
         return os.pread(self.file, min(size, self.offset + self.size - offset), offset - self.offset)
-
-    def close(self) -> None:
-        os.close(self.file)
 
 
 class Spool:
@@ -116,7 +107,6 @@ class Spool:
             self._drop(len(data) - kept)
 
     def _is_on_disk(self) -> bool:
-        """Return whether output waits on disk, so that new output queues behind it."""
         return any(isinstance(part, _Segment) for part in self._parts)
 
     def _write(self, data: bytes) -> int:
@@ -138,7 +128,7 @@ class Spool:
         try:
             written = segment.write(data)
         except OSError:
-            segment.close()
+            os.close(segment.file)
             raise
         self._parts.append(segment)
         return written
@@ -174,15 +164,19 @@ class Spool:
         """Discard everything before ``offset``, because the supervisor has it."""
         self.released = max(self.released, min(offset, self.end))
         while self._parts and self._parts[0].offset + self._parts[0].size <= self.released:
-            part = self._parts.pop(0)
-            self._held -= part.size if isinstance(part, _Held) else 0
-            part.close()
+            self._discard_first()
 
     def close(self) -> None:
         """Discard everything."""
-        for part in self._parts:
-            part.close()
-        self._parts.clear()
+        while self._parts:
+            self._discard_first()
+
+    def _discard_first(self) -> None:
+        part = self._parts.pop(0)
+        if isinstance(part, _Segment):
+            os.close(part.file)
+        elif isinstance(part, _Held):
+            self._held -= part.size
 
 
 INTERVAL = 0.05

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 from collections import namedtuple
-from typing import Dict, Iterator, List, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from tflaunch_worker.features.line_tables import line_in_locations, line_in_ranges, line_in_steps
 from tflaunch_worker.features.python_runtime import UnreadableError, find_runtime
@@ -133,16 +133,15 @@ class _RunCounts:
             os.close(file)
 
 
-class _Code:
-    """A code object; ``pieces`` are the bytes from which it was read, by address."""
+class _Code(NamedTuple):
+    """A code object; ``pieces``: the bytes from which it was read, by address; ``frames``: by instruction."""
 
-    def __init__(self, file: str, function: str, first: int, lines: bytes, pieces: Dict[int, bytes]) -> None:
-        self.file = file
-        self.function = function
-        self.first = first
-        self.lines = lines
-        self.pieces = pieces
-        self.frames: Dict[int, Frame] = {}
+    file: str
+    function: str
+    first: int
+    lines: bytes
+    pieces: Dict[int, bytes]
+    frames: Dict[int, Frame]
 
 
 class _Reader:
@@ -278,7 +277,7 @@ class _Reader:
         )
         (first,) = struct.unpack_from("<i", data)
         pieces = {begin: data}
-        return _Code(self._text(file, pieces), self._text(name, pieces), first, self._bytes(lines, pieces), pieces)
+        return _Code(self._text(file, pieces), self._text(name, pieces), first, self._bytes(lines, pieces), pieces, {})
 
     def _text(self, address: int, pieces: Dict[int, bytes]) -> str:
         head = self._read(address, self._at.compact[0])

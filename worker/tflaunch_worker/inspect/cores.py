@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from tflaunch_worker import procfs
+
 _QUOTA = "/sys/fs/cgroup/cpu.max"
 _OLD_QUOTA = "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"
 _OLD_PERIOD = "/sys/fs/cgroup/cpu/cpu.cfs_period_us"
@@ -18,18 +20,9 @@ def usable() -> int:
 
 def _cgroup_quota() -> float | None:
     """Return the number of cores that the cgroup grants, or None for no limit."""
+    words = (procfs.read(_QUOTA) or "").split() or [procfs.read(path) or "" for path in (_OLD_QUOTA, _OLD_PERIOD)]
     try:
-        quota, period = _read(_QUOTA).split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        old_quota = int(_read(_OLD_QUOTA))
-        return old_quota / int(_read(_OLD_PERIOD)) if old_quota > 0 else None
-    except (OSError, ValueError, ZeroDivisionError):
-        return None
-
-
-def _read(path: str) -> str:
-    with open(path, encoding="ascii") as file:
-        return file.read()
+        quota, period = map(int, words)
+    except ValueError:
+        return None  # "max", or there is no such group
+    return quota / period if quota > 0 and period > 0 else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Callable, Dict, Iterable, List
+from typing import TYPE_CHECKING, Callable, Dict, List
 
 from tflaunch_worker import linux, offload, orphans, procfs
 
@@ -80,17 +80,17 @@ class Measurer:
 def _figures(pids: dict[str, int], rows: Rows) -> Figures:
     """Sum up what the processes of each task use, from one snapshot of all processes."""
     processes = procfs.processes()
-    owners = owners_of(processes, {pid: task for task, pid in pids.items()})
+    tasks = {pid: task for task, pid in pids.items()}
+    owners = owners_of(processes, tasks)
     figures: Figures = {task: {} for task in pids}
     for pid, task in owners.items():
         mine, process = figures[task], processes[pid]
         mine["cpu_seconds"] = mine.get("cpu_seconds", 0.0) + process.cpu_seconds
         mine["rss_bytes"] = mine.get("rss_bytes", 0) + process.rss_bytes
     add_gpus(figures, owners, rows)
-    tasks = {str(pid): task for task, pid in pids.items()}
     for number, shared in rows.get("shared", []):
-        if number in tasks:
-            figures[tasks[number]]["shared_bytes"] = int(shared)
+        if int(number) in tasks:
+            figures[tasks[int(number)]]["shared_bytes"] = int(shared)
     return figures
 
 
@@ -124,23 +124,20 @@ def _find_adopted(processes: dict[int, procfs.Process], tasks: set[str]) -> dict
 
 def add_gpus(figures: Figures, owners: dict[int, str], rows: Rows) -> None:
     """Add each task's GPU memory, and the average utilization of its GPUs."""
-    busy = {uuid: float(percent) for uuid, percent in rows.get("gpus", []) if _is_number(percent)}
+    # What is no number is "[N/A]" or "[Not Supported]".
+    busy = {uuid: float(percent) for uuid, percent in rows.get("gpus", []) if percent.isdigit()}
     places: dict[str, set[str]] = {}
     for pid, uuid, megabytes in rows.get("processes", []):
         task = owners.get(int(pid)) if pid.isdigit() else None
         if task is None:
             continue
         places.setdefault(task, set()).add(uuid)
-        if _is_number(megabytes):
+        if megabytes.isdigit():
             figures[task]["gpu_bytes"] = figures[task].get("gpu_bytes", 0) + int(megabytes) * 1024 * 1024
     for task, uuids in places.items():
         known = [busy[uuid] for uuid in uuids if uuid in busy]
         if known:
             figures[task]["gpu_percent"] = sum(known) / len(known)
-
-
-def _is_number(word: str) -> bool:
-    return word.isdigit()  # otherwise "[N/A]" or "[Not Supported]"
 
 
 def _ask_others(program: str, sharing: list[int]) -> Rows:
@@ -165,12 +162,7 @@ def _ask_program(program: str) -> Rows:
             )
         except (OSError, subprocess.TimeoutExpired):
             break
-        rows[name] = list(_rows(told.stdout.decode("ascii", "replace").splitlines(), width))
+        lines = told.stdout.decode("ascii", "replace").splitlines()
+        cells = ([cell.strip() for cell in line.split(",")] for line in lines)
+        rows[name] = [row for row in cells if len(row) == width]
     return rows
-
-
-def _rows(lines: Iterable[str], width: int) -> Iterable[list[str]]:
-    for line in lines:
-        words = [word.strip() for word in line.split(",")]
-        if len(words) == width:
-            yield words

@@ -17,7 +17,7 @@ from tflaunch.runtime.control_server import Caller, RefusedError, require_tasks
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.run_dir import profiles_in
 from tflaunch_worker import fields
-from tflaunch_worker.features.profile import stack_samples
+from tflaunch_worker.features.profile import profiles
 from tflaunch_worker.features.profile.profiles import LEAST_SECONDS, MOST_SECONDS
 from tflaunch_worker.printable import printable
 
@@ -89,7 +89,7 @@ def profile(
 
     def answered(message: dict[str, Any], body: bytes) -> None:
         problem = printable(fields.text(message, "problem"), _LONGEST_PROBLEM)
-        take(problem, "" if problem else stack_samples.unpack(body))
+        take(problem, "" if problem else profiles.unpack(body))
 
     waiter = calls.Waiter(answered, lambda why: take(why, ""))
     return to_agent.begin("profile_task", waiter, task=task, attempt=attempt, seconds=seconds)

@@ -164,7 +164,6 @@ class Fence:
         return ""
 
     def _refuse(self, task: str, holder: socket.socket) -> None:
-        """Reset the connections that wait."""
         for _ in range(_AT_ONCE):
             try:
                 connection, address = holder.accept()
@@ -180,7 +179,6 @@ class Fence:
                 self._note_refused(task, source)
 
     def _note_refused(self, task: str, source: str) -> None:
-        """Count a refused connection to a task."""
         self.counts[task] = self.counts.get(task, 0) + 1
         if self._tell is not None and source not in self._refused and len(self._refused) < _MOST_SOURCES:
             self._refused.add(source)

@@ -14,8 +14,10 @@ import struct
 from collections import namedtuple
 from typing import Collection, Iterator
 
-from tflaunch_worker import netlink, procfs
+from tflaunch_worker import procfs
+from tflaunch_worker.agent.network import netlink
 from tflaunch_worker.inspect.usage import owners_of
+from tflaunch_worker.printable import printable
 
 _PROTOCOL = 4  # NETLINK_SOCK_DIAG
 _BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY, the type of a question
@@ -65,16 +67,10 @@ def owner(port: int) -> str | None:
     if pid is None:
         return None
     run = _variables(pid).get("TFLAUNCH_RUN", "")
-    known = f"run {run}, " if re.fullmatch(_RUN, run) else ""
-    remedy = f", which `tflaunch down {run}` ends" if known else ""
-    return f"{known}pid {pid} ({_command(pid)}){remedy}"
-
-
-def _command(pid: str) -> str:
-    """Return the command line of a process on one line, without control characters."""
-    text = (procfs.read(f"/proc/{pid}/cmdline") or "").replace("\0", " ")
-    words = "".join(sign if sign.isprintable() else " " for sign in text).split()
-    return " ".join(words)[:_LONGEST_COMMAND] or "unknown command"
+    is_ours = re.fullmatch(_RUN, run) is not None
+    known, remedy = (f"run {run}, ", f", which `tflaunch down {run}` ends") if is_ours else ("", "")
+    command = printable(procfs.command_of(int(pid)), _LONGEST_COMMAND) or "unknown command"
+    return f"{known}pid {pid} ({command}){remedy}"
 
 
 def _variables(pid: str) -> dict[str, str]:
@@ -121,7 +117,6 @@ def _holds_any(pid: str, links: set[str]) -> bool:
 
 
 def _all() -> list[Listener]:
-    """Return every listening TCP socket."""
     try:
         return [*from_kernel(socket.AF_INET), *from_kernel(socket.AF_INET6)]
     except OSError:

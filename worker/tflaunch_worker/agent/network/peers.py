@@ -14,7 +14,7 @@ import selectors
 import socket
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set
 
 from tflaunch_worker.agent.network.fence import plain
 from tflaunch_worker.agent.network.ports import open_socket
@@ -133,16 +133,13 @@ class _Probe:
         self.again_at = 0.0
         self.socket: Optional[socket.socket] = None
         self.reason = "timed out"
-        self._address = (host, port)
-        self._found = None
+        self._found: Any = None
         try:
             self._found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)[0]
         except (OSError, UnicodeError):
             self.result = "its name is not known there"
 
     def begin(self, selector: selectors.BaseSelector) -> None:
-        """Start connecting."""
-        assert self._found is not None
         family, kind, protocol, _, address = self._found
         self.heard = b""
         self.socket = socket.socket(family, kind, protocol)
@@ -165,19 +162,14 @@ class _Probe:
             return
         is_ours = self.heard.startswith(self.words) and self.heard.endswith(b"\n")
         if is_ours:
-            self._prove(self.heard[len(self.words) : -1])
+            try:
+                self.socket.send(_proof(self._secret, self.heard[len(self.words) : -1]))
+            except OSError:
+                pass  # it has answered, which is what the check is about
         self.end(selector)
         self.result = "" if is_ours else SOMETHING_ELSE
 
-    def _prove(self, challenge: bytes) -> None:
-        assert self.socket is not None
-        try:
-            self.socket.send(_proof(self._secret, challenge))
-        except OSError:
-            pass  # it has answered, which is what the check is about
-
     def end(self, selector: selectors.BaseSelector) -> None:
-        """Close the connection."""
         if self.socket is not None:
             selector.unregister(self.socket)
             self.socket.close()

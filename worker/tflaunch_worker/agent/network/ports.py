@@ -28,18 +28,16 @@ _BESIDE = "127.96.6.6"
 
 
 class PortTakenError(Exception):
-    """Error for a port in use: its number ``port`` and, if known, its ``owner``."""
+    """Error for a port in use, by its owner if that is known."""
 
-    def __init__(self, port: int, owner: str | None) -> None:
+    def __init__(self, port: int, owner: str | None = None) -> None:
         super().__init__(f"port {port} is in use by {owner or 'another process'}")
-        self.port = port
-        self.owner = owner
 
 
 class Ports:
     """The ports that this agent holds, by task."""
 
-    def __init__(self, released: Callable[[str], None] | None = None) -> None:
+    def __init__(self, released: Callable[[str], None]) -> None:
         """Hold nothing yet; ``released`` is called with a task before its port's release."""
         self._held: dict[str, Tuple[int, socket.socket]] = {}
         self._released = released
@@ -66,7 +64,6 @@ class Ports:
         return self._hold(task, itertools.chain([port], _chosen()), _bind_beside)
 
     def _hold(self, task: str, ports: Iterable[int], bind: Callable[[int], socket.socket]) -> int:
-        """Hold the first of these ports that can be bound; return it."""
         self.release(task)
         for port in ports:
             try:
@@ -81,8 +78,7 @@ class Ports:
         """Release the port of a task; has no effect if it has none."""
         held = self._held.pop(task, None)
         if held is not None:
-            if self._released is not None:
-                self._released(task)
+            self._released(task)
             held[1].close()
 
     def holder(self, task: str) -> socket.socket | None:
@@ -134,7 +130,7 @@ def _bind_beside(port: int) -> socket.socket:
     Old connections in TIME_WAIT on 127.0.0.1 do not keep a server from listening, but would make our own bind fail.
     """
     if port in listening_sockets.ports():
-        raise PortTakenError(port, None)
+        raise PortTakenError(port)
     holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         holder.bind((_BESIDE, port))
@@ -142,7 +138,7 @@ def _bind_beside(port: int) -> socket.socket:
     except OSError as error:
         if error.errno != errno.EADDRNOTAVAIL:  # only Linux has all of 127.0.0.0/8
             holder.close()
-            raise PortTakenError(port, None) from error
+            raise PortTakenError(port) from error
     return holder
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar
 from tflaunch_worker import CHECKPOINTS_NAME, host_vars, offload, schema
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.features.arriving_files import FilesError
 from tflaunch_worker.features.checkpoints.checkpoint_store import CheckpointStore
+from tflaunch_worker.features.file_parts import FilesError
 
 if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call

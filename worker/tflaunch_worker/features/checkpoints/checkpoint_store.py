@@ -6,28 +6,32 @@ the program may overwrite or remove its own at any time.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import time
 from typing import TYPE_CHECKING, Any, Collection, Iterable
 
 from tflaunch_worker import file_trees, linux
-from tflaunch_worker.features.arriving_files import ArrivingFile, FilesError, unlink_if_there
 from tflaunch_worker.features.checkpoints import saved_checkpoints
-from tflaunch_worker.features.files_in_place import open_inside, read_part
-from tflaunch_worker.printable import printable
+from tflaunch_worker.features.file_parts import (
+    FILE,
+    ArrivingFiles,
+    FilesError,
+    hash_file,
+    open_inside,
+    read_part,
+    reason_of,
+    unlink_if_there,
+)
 
 if TYPE_CHECKING:
     from tflaunch_worker.features.checkpoints.saved_checkpoints import Found, Stamp
 
-_READ = 1 << 20
 _SMALL = 1 << 22  # bytes that are copied at once; for more, the program that trains goes first
 _RATE = 128e6  # bytes per second that are read while a program trains
 _SHORTEST, _SHARE = 0.2, 50  # seconds between two searches, and the least multiple of the duration of a search
 _ARRIVING, _CAPTURED = ".arriving-", ".captured"
 _STAGING = ".tflaunch-restoring-"
-_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class CheckpointStore:
@@ -36,12 +40,11 @@ class CheckpointStore:
     def __init__(self, directory: str) -> None:
         """Keep files in a directory, which is created for the first one."""
         self._directory = directory
-        self._arriving: dict[str, ArrivingFile] = {}
+        self._arriving = ArrivingFiles(directory, _ARRIVING)
 
     def retain(self, kept: Collection[str]) -> None:
         """Remove all files but those with these hashes, and what has arrived of others."""
-        self._arriving = {digest: part for digest, part in self._arriving.items() if digest in kept}
-        names = {*kept, *(_ARRIVING + digest for digest in self._arriving)}
+        names = {*kept, *self._arriving.retain(kept)}
         for name in os.listdir(self._directory) if os.path.isdir(self._directory) else ():
             if name not in names:
                 unlink_if_there(os.path.join(self._directory, name))
@@ -52,12 +55,12 @@ class CheckpointStore:
 
     def read(self, digest: str, offset: int) -> bytes:
         """Return a part of a file, empty if it is not here any more."""
-        return read_part(lambda: os.open(self._path(digest), _FILE), offset)
+        return read_part(lambda: os.open(self._path(digest), FILE), offset)
 
     def lacks(self, digests: Iterable[str]) -> list[list[Any]]:
         """Return the hashes of missing files, each with the number of bytes received."""
         missing = [digest for digest in dict.fromkeys(digests) if not os.path.exists(self._path(digest))]
-        return [[digest, self._arriving[digest].size if digest in self._arriving else 0] for digest in missing]
+        return [[digest, self._arriving.size_of(digest)] for digest in missing]
 
     def take(self, digest: str, offset: int, data: bytes, is_last: bool) -> None:
         """Store a part of a file.
@@ -66,30 +69,8 @@ class CheckpointStore:
             FilesError: the disk is full, or the content does not match the hash.
             ValueError: an earlier part is missing.
         """
-        if offset == 0:
-            self._arriving[digest] = ArrivingFile(os.path.join(self._directory, _ARRIVING + digest))
-        part = self._arriving.get(digest)
-        if part is None or offset != part.size:
-            raise ValueError(f"byte {offset} of {digest} does not follow what has arrived")
-        try:
-            if offset == 0:
-                os.makedirs(self._directory, mode=0o700, exist_ok=True)
-                unlink_if_there(part.path)
-            part.append(data)
-            is_whole = is_last and part.sha256.hexdigest() == digest
-            if is_whole:
-                os.replace(part.path, self._path(digest))
-        except OSError as error:
-            self._forget(digest)
-            raise FilesError(reason_of(error)) from None
-        if is_last:
-            self._forget(digest)
-        if is_last and not is_whole:
+        if not self._arriving.take(digest, offset, data, is_last, self._path(digest)):
             raise FilesError("a file of the checkpoint arrived damaged")
-
-    def _forget(self, digest: str) -> None:
-        """Remove what has arrived of a file."""
-        unlink_if_there(self._arriving.pop(digest).path)
 
     def _path(self, digest: str) -> str:
         return os.path.join(self._directory, digest)
@@ -142,7 +123,7 @@ class CheckpointStore:
                     return None
                 files.append([path, stamp[0], digest])
         except OSError as error:
-            return {"problem": reason_of(error), "stamps": _stamps(found)}
+            return {"problem": reason_of(error, directory), "stamps": _stamps(found)}
         age = max(time.time() - found.written_at, 0.0)
         about = {"name": found.name, "step": found.step, "age": age, "files": files}
         return {**about, "stamps": _stamps(found)}
@@ -150,26 +131,17 @@ class CheckpointStore:
     def _capture(self, directory: str, path: str, stamp: Stamp, rate: float | None) -> str | None:
         """Copy a file into the store; return its hash, None if it was changed or removed."""
         copy = os.path.join(self._directory, _CAPTURED)
-        sha256, began_at, size = hashlib.sha256(), time.monotonic(), 0
         try:
             with open(open_inside(directory, path), "rb") as source, open(copy, "wb") as target:
-                while True:
-                    data = source.read(_READ)
-                    if not data:
-                        break
-                    sha256.update(data)
-                    target.write(data)
-                    size += len(data)
-                    if rate is not None:
-                        time.sleep(max(size / rate - (time.monotonic() - began_at), 0.0))
-                is_same = size == stamp[0] and saved_checkpoints.stamp_of(source.fileno()) == stamp
+                size, digest = hash_file(source, target, rate)
+                is_same = size == stamp[0] and saved_checkpoints.stamp_of(os.fstat(source.fileno())) == stamp
             if is_same:
-                os.replace(copy, self._path(sha256.hexdigest()))
+                os.replace(copy, self._path(digest))
         except FileNotFoundError:
             return None  # the program has removed it
         finally:
             unlink_if_there(copy)
-        return sha256.hexdigest() if is_same else None
+        return digest if is_same else None
 
     def place(self, directories: list[str], files: list[list[Any]], age: float) -> dict[str, Any]:
         """Put a checkpoint into directories that lack it and in which no program writes.
@@ -184,8 +156,7 @@ class CheckpointStore:
         """
         try:
             lacking = {
-                directory: [file for file in files if not _is_there(directory, file[0], file[1], file[2])]
-                for directory in directories
+                directory: [file for file in files if not _is_there(directory, *file)] for directory in directories
             }
             wanted = [digest for lacked in lacking.values() for _, _, digest in lacked]
             missing = [digest for digest, _ in self.lacks(wanted)]
@@ -193,7 +164,7 @@ class CheckpointStore:
                 if lacked and not missing:
                     self._place(directory, lacked, time.time() - age)
         except OSError as error:
-            return {"missing": [], "problem": reason_of(error)}
+            return {"missing": [], "problem": reason_of(error, directories[0])}
         return {"missing": missing, "problem": ""}
 
     def _place(self, directory: str, files: list[list[Any]], written_at: float) -> None:
@@ -224,14 +195,7 @@ def _is_there(directory: str, path: str, size: int, digest: str) -> bool:
     """Whether a file has this content."""
     try:
         with open(open_inside(directory, path), "rb") as file:
-            if os.fstat(file.fileno()).st_size != size:
-                return False
-            sha256 = hashlib.sha256()
-            while True:
-                data = file.read(_READ)
-                if not data:
-                    return sha256.hexdigest() == digest
-                sha256.update(data)
+            return os.fstat(file.fileno()).st_size == size and hash_file(file) == (size, digest)
     except OSError:
         return False
 
@@ -247,9 +211,3 @@ def _make_parents(directory: str, path: str) -> None:
         if os.path.islink(directory):
             raise OSError(20, "is a symbolic link, behind which no checkpoint is written", directory)
         os.makedirs(directory, exist_ok=True)
-
-
-def reason_of(error: Exception) -> str:
-    """Return why something failed, in one line."""
-    reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-    return printable(reason)

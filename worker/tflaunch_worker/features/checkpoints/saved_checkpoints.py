@@ -83,7 +83,7 @@ def find_newest(directory: str, is_quiet: bool) -> Found | None:
             continue
         main, parts = chosen
         for part in parts:
-            (notes if _is_note(part) else files)[os.path.join(path, part)] = _stamp(names[part])
+            (notes if _is_note(part) else files)[os.path.join(path, part)] = stamp_of(names[part])
         if names[main].st_mtime_ns > newest:
             newest, name = names[main].st_mtime_ns, main[: -len(".index")] if main.endswith(".index") else main
     if not newest or len(files) + len(notes) > MOST_FILES:
@@ -91,12 +91,8 @@ def find_newest(directory: str, is_quiet: bool) -> Found | None:
     return Found(name, newest / 1e9, {**files, **notes})
 
 
-def stamp_of(descriptor: int) -> Stamp:
-    """Return the stamp of an open file."""
-    return _stamp(os.fstat(descriptor))
-
-
-def _stamp(status: os.stat_result) -> Stamp:
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return the stamp of a file."""
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 

@@ -7,7 +7,6 @@ are removed by its guard.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import time
@@ -16,44 +15,46 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, FILES_NAME, TASKS_NAME, file_trees, offload, schema
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.features.arriving_files import ArrivingFile, FilesError, unlink_if_there
-from tflaunch_worker.printable import printable
+from tflaunch_worker.features.file_parts import (
+    ArrivingFiles,
+    FilesError,
+    hash_file,
+    reason_of,
+    unlink_if_there,
+)
 
 if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.services import AgentParts
-
+    from tflaunch_worker.schema import Schema
 
 _PARTS_NAME = ".files"  # never the name of a task's scratch directory
 _MONTH = 30 * 86400.0
-_READ = 1 << 20
-_LONGEST_TARGET = 4095  # bytes
-_HEXADECIMAL = frozenset("0123456789abcdef")
+
+OFFERED: Schema = {
+    "files": schema.list_of(schema.row(orders.path, schema.integer(), orders.digest)),
+    "links": schema.list_of(schema.row(orders.path, orders.word)),
+}
+"""What is offered: path, mode and SHA-256 of each file, path and target of each symbolic link."""
 
 
 class Files:
     """The files of one run."""
 
     def __init__(self, directory: str, files: list[list[Any]], links: list[list[str]]) -> None:
-        """Validate an offer of files.
-
-        Args:
-            directory: the agent's, at home/runs/RUN/agents/HOST.
-            files: [path, mode, SHA-256] of each; paths are relative.
-            links: [path, target] of each symbolic link.
+        """Take an offer (`OFFERED`) for the agent with a directory, which is home/runs/RUN/agents/HOST.
 
         Raises:
-            TypeError, ValueError: a path leads out of the directory or through a link, or a value is malformed.
+            ValueError: a path leads through a link.
         """
         home = os.path.normpath(os.path.join(directory, *[os.pardir] * 4))
         self._cache = os.path.join(home, FILES_NAME)
-        self._arriving = os.path.join(directory, TASKS_NAME, _PARTS_NAME)
+        self._arriving = ArrivingFiles(os.path.join(directory, TASKS_NAME, _PARTS_NAME))
         self._place = os.path.join(directory, CODE_NAME)
-        self._files = [(_inside(path), int(mode) & 0o777, _hash(digest)) for path, mode, digest in files]
-        self._links = [(_inside(path), _link_target(target)) for path, target in links]
-        _refuse_paths_through_links([path for path, _, _ in self._files], [path for path, _ in self._links])
+        self._files = files
+        self._links = links
+        _refuse_paths_through_links([path for path, _, _ in files], [path for path, _ in links])
         self._missing: set[str] | None = None
-        self._parts: dict[str, ArrivingFile] = {}
         self.has_failed = False
         """Whether it was reported that they cannot be stored; then they have to be offered again."""
         self.is_being_compared = False
@@ -88,8 +89,7 @@ class Files:
 
     def wanted(self) -> list[tuple[str, int]]:
         """Return the hashes of the files to be sent, each with the bytes already received."""
-        arrived = {digest: part.size for digest, part in self._parts.items()}
-        return [(digest, arrived.get(digest, 0)) for digest in sorted(self._missing or ())]
+        return [(digest, self._arriving.size_of(digest)) for digest in sorted(self._missing or ())]
 
     def _cached(self, digest: str) -> str:
         return os.path.join(self._cache, digest)
@@ -103,41 +103,19 @@ class Files:
             FilesError: the disk is full, or the content does not match the hash.
             ValueError: an earlier part is missing.
         """
-        if self.has_failed or digest not in (self._missing or ()):
+        if self.has_failed or self._missing is None or digest not in self._missing:
             return  # it was already in flight when its state was reported, or has arrived from elsewhere
-        part = self._parts.get(digest)
-        if part is None:
-            part = self._parts[digest] = ArrivingFile(os.path.join(self._arriving, digest))
-        if offset != part.size:
-            raise ValueError(f"byte {offset} of {digest} follows byte {part.size}")
         try:
-            if offset == 0:
-                self._begin(part)
-            part.append(data)
-            if is_last:
-                self._finish(digest, part)
-        except OSError as error:
-            self._fail(part)
-            raise FilesError(f"{error.filename or self._arriving}: {error.strerror}") from None
-
-    def _begin(self, part: ArrivingFile) -> None:
-        os.makedirs(self._cache, mode=0o700, exist_ok=True)
-        os.makedirs(self._arriving, mode=0o700, exist_ok=True)
-        unlink_if_there(part.path)  # left by an earlier agent of this run that was killed together with its guard
-
-    def _finish(self, digest: str, part: ArrivingFile) -> None:
-        if part.sha256.hexdigest() != digest:
-            self._fail(part)
-            path = next(path for path, _, known in self._files if known == digest)
+            is_same = self._arriving.take(digest, offset, data, is_last, self._cached(digest))
+        except FilesError:
+            self.has_failed = True
+            raise
+        if not is_same:
+            self.has_failed = True
+            path = next(path for path, _, each in self._files if each == digest)
             raise FilesError(f"{path} changed while it was sent; start again when no program writes to it")
-        os.replace(part.path, self._cached(digest))
-        del self._parts[digest]
-        assert self._missing is not None
-        self._missing.discard(digest)
-
-    def _fail(self, part: ArrivingFile) -> None:
-        self.has_failed = True
-        unlink_if_there(part.path)
+        if is_last:
+            self._missing.discard(digest)
 
     # ---- files for the tasks
 
@@ -147,14 +125,13 @@ class Files:
         try:
             os.makedirs(self._place, mode=0o700, exist_ok=True)
             for path, mode, digest in self._files:
-                self._copy(digest, self._free(path), mode)
+                self._copy(digest, self._free(path), mode & 0o777)
             for path, link in self._links:
                 os.symlink(link, self._free(path))
         except (OSError, FilesError) as error:
             if is_new:
                 file_trees.remove_tree(self._place)  # no task has written anything into it
-            reason = f"{error.filename or self._place}: {error.strerror}" if isinstance(error, OSError) else str(error)
-            return printable(reason)  # names may hold any character
+            return reason_of(error, self._place) if isinstance(error, OSError) else str(error)
         self._forget_old()
         return ""
 
@@ -163,7 +140,7 @@ class Files:
 
         Tasks of an earlier attempt may have replaced a directory by a link, which would lead our writes elsewhere.
         """
-        *parents, name = path.split(os.sep)
+        *parents, name = path.split("/")
         directory = self._place
         for parent in parents:
             directory = os.path.join(directory, parent)
@@ -179,16 +156,10 @@ class Files:
         return target
 
     def _copy(self, digest: str, target: str, mode: int) -> None:
-        sha256 = hashlib.sha256()
         with open(self._cached(digest), "rb") as source, open(target, "xb") as copy:
-            while True:
-                data = source.read(_READ)
-                if not data:
-                    break
-                sha256.update(data)
-                copy.write(data)
+            _, copied = hash_file(source, copy)
             os.fchmod(copy.fileno(), mode)
-        if sha256.hexdigest() != digest:
+        if copied != digest:
             unlink_if_there(self._cached(digest))
             raise FilesError(f"{self._cached(digest)} was damaged and is removed; start again")
 
@@ -210,41 +181,16 @@ class Files:
 def _refuse_paths_through_links(files: list[str], links: list[str]) -> None:
     known = set(links)
     for path in files + links:
-        parts = path.split(os.sep)
-        if any(os.sep.join(parts[:count]) in known for count in range(1, len(parts))):
+        parts = path.split("/")
+        if any("/".join(parts[:count]) in known for count in range(1, len(parts))):
             raise ValueError(f"{path!r} leads through a link")
-
-
-def _link_target(target: str) -> str:
-    if not target or "\0" in target or len(os.fsencode(target)) > _LONGEST_TARGET:
-        raise ValueError(f"a link cannot lead to {target[:80]!r}")
-    return target
-
-
-def _inside(path: str) -> str:
-    os.fsencode(path)  # raises ValueError for an invalid file name
-    normal = os.path.normpath(path)
-    if os.path.isabs(normal) or normal.split(os.sep)[0] in (os.curdir, os.pardir) or "\0" in normal:
-        raise ValueError(f"{path!r} leads out of the run's directory")
-    return normal
-
-
-def _hash(text: str) -> str:
-    if len(text) != 64 or not _HEXADECIMAL.issuperset(text):
-        raise ValueError(f"{text!r} is not a SHA-256 digest")
-    return text
 
 
 class Offer(Service):
     """Receives the user's code, and removes it."""
 
     CALLS: ClassVar = {
-        "offer_files": {
-            "is_first": schema.flag,
-            "is_last": schema.flag,
-            "files": schema.list_of(schema.row(orders.word, schema.integer(), schema.text())),
-            "links": schema.list_of(schema.row(orders.word, orders.word)),
-        },
+        "offer_files": {"is_first": schema.flag, "is_last": schema.flag, **OFFERED},
         "write_file": orders.PART,
         "remove_code": {},
     }
@@ -263,7 +209,7 @@ class Offer(Service):
         list may differ. After a refusal, the next attempt offers them again.
 
         Raises:
-            TypeError, ValueError: the list is invalid.
+            ValueError: a path leads through a link.
         """
         self.holds_agent = True
         if message["is_first"]:

@@ -86,7 +86,6 @@ def _beside(task: spawn.Command, argv: list[str], term: str) -> spawn.Command:
 
 
 def _shell() -> str:
-    """Return the shell of this host's user."""
     try:
         known = os.environ.get("SHELL") or pwd.getpwuid(os.getuid()).pw_shell
     except KeyError:

@@ -128,7 +128,6 @@ class RunningCommand:
     # ---- streams
 
     def _write(self) -> None:
-        """Give the process what it takes of its input."""
         size = len(self._input)
         try:
             while self._input and self._stdin >= 0:

@@ -7,7 +7,6 @@ of a directory matches everything below it. Symbolic links are neither followed 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
 from fnmatch import fnmatchcase
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, FrozenSet, Iterable, Iterator, 
 from tflaunch_worker import file_trees, host_vars, linux, offload
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
-from tflaunch_worker.features.files_in_place import open_inside, read_part
+from tflaunch_worker.features.file_parts import FILE, hash_file, open_inside, read_part
 from tflaunch_worker.printable import printable
 from tflaunch_worker.schema import integer
 
@@ -33,7 +32,6 @@ MOST_BYTES = 4 * 1024 * 1024
 _ANY_DEPTH = "**"
 _ENTRY = 100  # bytes of an entry in addition to its path
 _SHOWN_PATH = 120  # characters
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def matches(path: str, patterns: Iterable[str]) -> bool:
@@ -121,14 +119,8 @@ def _describe(entry: file_trees.Entry) -> tuple[int, str] | None:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     if not stat.S_ISREG(entry.status().st_mode):
         return None
-    with open(os.open(entry.name, _FLAGS, dir_fd=entry.directory), "rb") as file:
-        sha256, size = hashlib.sha256(), 0
-        while True:
-            data = file.read(1 << 20)
-            if not data:
-                return size, sha256.hexdigest()
-            sha256.update(data)
-            size += len(data)
+    with open(os.open(entry.name, FILE, dir_fd=entry.directory), "rb") as file:
+        return hash_file(file)
 
 
 class FileListing(Service):

@@ -43,7 +43,7 @@ class TaskEvidence(Service):
         task = self.agent.tasks[name]
         silence = None if task.spoke_at is None else self.agent.loop.now() - task.spoke_at
         known = {"task": name, "attempt": task.attempt, "silence": silence}
-        call.tell(**known, progress=self.agent.progress_of(task) or None, **more)
+        call.tell(**known, progress=task.progress() or None, **more)
 
     def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
         """Wait until all tasks are sampled, for which the supervisor asks meanwhile."""

@@ -176,6 +176,5 @@ class _Watched:
 
 
 def _rss_of(pids: list[int]) -> int:
-    """Return the resident memory of these processes in bytes."""
     words = [(procfs.read(f"/proc/{pid}/statm") or "").split() for pid in pids]
     return sum(int(each[1]) for each in words if len(each) > 1) * _PAGE

@@ -6,6 +6,8 @@ import errno
 import os
 import re
 
+from tflaunch_worker import procfs
+
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # a kernel constant; the kernel's log uses the pids of this namespace
 _NO_LIMIT = 1 << 60  # bytes; v1 reports almost 2**63 for "none"
 _BATCH = 1024 * 1024  # bytes; the kernel charges memory to a group in larger pieces than are used
@@ -49,7 +51,7 @@ class OomWatch:
         """
         try:
             found = [room for room in (group.room() for group in self._groups) if room is not None]
-            lines = _read(f"{self._proc}/meminfo").splitlines()
+            lines = (procfs.read(f"{self._proc}/meminfo") or "").splitlines()
             found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
             return min(found, default=None)
         except Exception:
@@ -73,7 +75,6 @@ class OomWatch:
         return f"the kernel's OOM killer ended it: {self._why or self._whole_machine()}"
 
     def _look(self) -> None:
-        """Update the counters."""
         if not self._groups:
             return
         count = self._groups[0].kills()
@@ -85,7 +86,7 @@ class OomWatch:
         self._count = count
 
     def _whole_machine(self) -> str:
-        for line in _read(f"{self._proc}/meminfo").splitlines():
+        for line in (procfs.read(f"{self._proc}/meminfo") or "").splitlines():
             if line.startswith("MemTotal:"):
                 return f"the memory of this machine, {in_words(int(line.split()[1]) * 1024)}, was full"
         return "the memory of this machine was full"
@@ -169,12 +170,12 @@ class _Group:
         return limit if limit is not None and limit < _NO_LIMIT else None
 
     def _number_in(self, name: str) -> int | None:
-        return _number(_read(f"{self._directory}/{name}"))
+        return _number(procfs.read(f"{self._directory}/{name}") or "")
 
 
 def _memory_groups(root: str, proc: str) -> list[_Group]:
     """Return the visible memory cgroups of this process, from its own upwards."""
-    for line in _read(f"{proc}/self/cgroup").splitlines():
+    for line in (procfs.read(f"{proc}/self/cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
         controllers, _, name = rest.partition(":")
         if number == "0" and not controllers:
@@ -215,7 +216,7 @@ def _open_log(path: str, proc: str) -> int | None:
 
 def _count(path: str, name: str) -> int:
     """Return the number after a name in a file of such lines, or 0 without the name."""
-    for line in _read(path).splitlines():
+    for line in (procfs.read(path) or "").splitlines():
         words = line.split()
         if len(words) == 2 and words[0] == name:
             return _number(words[1]) or 0
@@ -229,11 +230,3 @@ def _number(text: str) -> int | None:
 def in_words(size: float) -> str:
     """Return a number of bytes in MiB, or in GiB."""
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""

@@ -103,7 +103,6 @@ class _Channel(io.TextIOBase):
                 self.say("asks")
 
     def write(self, text: str) -> int:
-        """Send output."""
         valid = text.encode("utf-8", "backslashreplace").decode("utf-8")
         for start in range(0, len(valid), _PART):
             self.say("output", text=valid[start : start + _PART])
@@ -118,7 +117,6 @@ class _Channel(io.TextIOBase):
             self.is_over = True
 
     def wait_for_end(self) -> None:
-        """Wait until the agent hangs up."""
         while self._receive() is not None:
             pass
 
