@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.processes import command_of, processes_with
+from support.processes import processes_with
 from support.waiting import PATIENCE, check_with_limits, wait_until
 
 pytestmark = pytest.mark.api
@@ -212,17 +212,6 @@ def test_nothing_is_left_when_pytest_is_ended(project: Project, how: signal.Sign
     out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode != 0
     assert ("KeyboardInterrupt" in out) == (how == signal.SIGINT)
-    wait_until(lambda: not project.processes())
-
-
-@pytest.mark.thorough
-def test_nothing_is_left_when_pytest_is_killed_in_a_later_test(project: Project) -> None:
-    """What was kept for later tests ends, too."""
-    process = project.start("@pytest.mark.tflaunch(worker=2)\ndef test_first(): pass\n" + HANGS.format(timeout=9999))
-    wait_until(lambda: len(os.listdir(project.marks)) == 2)
-    assert any("tflaunch-warm" in " ".join(command_of(found)) for found in project.processes())
-    process.kill()
-    process.communicate(timeout=PATIENCE)
     wait_until(lambda: not project.processes())
 
 
