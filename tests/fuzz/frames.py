@@ -133,7 +133,7 @@ def check(case: bytes) -> None:
 
 def _call(session: Session) -> None:
     measurement_link.measure(session, _check_measures, lambda: None)
-    gather(session, "gather_evidence", Evidence, _check_evidence, lambda _: None)
+    gather(session, "gather_evidence", _check_evidence, lambda _: None)
     profile(session.calls, "worker:0", 0, 1.0, lambda problem, _: check_sentence(problem))
     Debugging(session.calls, "worker:0", 0, _Caller(), lambda: None)  # type: ignore[arg-type]
     link = CheckpointLink(session.calls.begin, lambda: None)

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from features.hang.played_job import HOUR, MINUTE, Does, Task, World
-from support.job_history import HERE, History, mirrored, parameter_server
+from support.job_history import HERE, History, Willing, mirrored, parameter_server
 from support.specs import clustered
 from tflaunch.core.events import (
     BreakpointLeft,
     BreakpointReached,
+    CheckpointCopied,
     HostLeaving,
     JobHung,
     LinkLost,
@@ -171,6 +172,27 @@ def test_a_job_of_which_nothing_is_heard_is_not_ended(tmp_path: Path) -> None:
     world.go_on(21 * MINUTE)
     world.hosts[HERE].deaf_until = float("inf")
     assert "ended" not in dict(world.go_on(5 * HOUR))
+
+
+@pytest.mark.parametrize("deaf", [0.0, 140.0])
+def test_a_task_may_compute_on_a_host_that_answers_slowly_or_now_and_then(tmp_path: Path, deaf: float) -> None:
+    """However long the others are silent; looks that have seen it only once say nothing about it."""
+    waits, computes = Task(Does(MINUTE, every=5.0), Does(1.0)), Task(Does(1.0, cpu=1.0))
+    world = World(tmp_path, Willing(clustered({"worker": ["a", "b"]})), waits, computes)
+    host = world.hosts["b"]
+    host.delay = 0.0 if deaf else 20.0
+    while world.time - world.began < 6 * HOUR:
+        host.deaf_until = world.time + deaf
+        assert "ended" not in dict(world.go_on(deaf + 160))
+
+
+def test_a_checkpoint_that_is_copied_is_a_sign_of_life(tmp_path: Path) -> None:
+    world = World(tmp_path, mirrored(), *[Task(Does(MINUTE, every=5.0), Does(1.0)) for _ in "01"])
+    for number in range(5):
+        world.go_on(9 * MINUTE)
+        world.happens(CheckpointCopied(HERE, f"ckpt-{number}", number, HERE))
+    assert world.go_on(0.0) == []
+    assert "noticed" in dict(world.go_on(31 * MINUTE))
 
 
 def test_the_next_run_begins_with_what_this_one_has_learned(tmp_path: Path) -> None:

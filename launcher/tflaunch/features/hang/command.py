@@ -11,8 +11,8 @@ from tflaunch.cli.arguments.spec import json_option, print_json, say
 from tflaunch.client import runs
 from tflaunch.explain.wording import listed
 from tflaunch.features.hang import hang
-from tflaunch.features.hang.asking import request_stacks
 from tflaunch.features.hang.evidence import Evidence
+from tflaunch.features.hang.evidence_collector import request_stacks
 from tflaunch.features.hang.position import Group
 from tflaunch.plan import selectors
 from tflaunch_worker.readable import age_words

@@ -78,8 +78,8 @@ class Process(NamedTuple):
     traffic: Count = 0
 
 
-class Signs(NamedTuple):
-    """The signs of life of an attempt of a task.
+class Evidence(NamedTuple):
+    """What an agent sees of an attempt of a task: its signs of life, and where its processes are, if that is asked for.
 
     ``silence`` is the number of seconds since it last wrote output or reported progress, None if it never did.
     """
@@ -88,13 +88,4 @@ class Signs(NamedTuple):
     attempt: Attempt
     silence: Seconds | None
     progress: Progress | None
-
-
-class Evidence(NamedTuple):
-    """What an agent sees of an attempt of a task: its signs of life, and where its processes are."""
-
-    task: Text
-    attempt: Attempt
-    silence: Seconds | None
-    progress: Progress | None
-    processes: tuple[Process, ...]
+    processes: tuple[Process, ...] = ()

@@ -12,7 +12,7 @@ from tflaunch.core.events import JobHung
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.explain.run_status import Status
 from tflaunch.features.hang import hang, looks
-from tflaunch.features.hang.evidence import Evidence, Signs
+from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.evidence_collector import PATIENCE, Collector
 from tflaunch.features.hang.hang import Verdict
 from tflaunch.features.hang.looks import Look
@@ -48,8 +48,8 @@ class SilenceWatch:
         self._mailbox = supervision.mailbox
         self._scale = _read_scale()
         sessions, patience = supervision.sessions, max(_LOOK_PATIENCE / self._scale, PATIENCE)
-        self._evidence = Collector(sessions, self._mailbox, "gather_evidence", Evidence, patience)
-        self._signs = Collector(sessions, self._mailbox, "find_signs", Signs)
+        self._evidence = Collector(sessions, self._mailbox, "gather_evidence", patience)
+        self._signs = Collector(sessions, self._mailbox, "find_signs")
         self._period = max(_PERIOD / self._scale, _SHORTEST_PERIOD)
         self._window = WINDOW / self._scale
         self._job = supervision.job
@@ -95,7 +95,7 @@ class SilenceWatch:
         else:
             self._begin(self._mailbox.now())
 
-    def _take_signs(self, signs: Mapping[str, Signs], silent_hosts: tuple[str, ...]) -> None:
+    def _take_signs(self, signs: Mapping[str, Evidence], silent_hosts: tuple[str, ...]) -> None:
         job, now = self._job, self._mailbox.now()
         if not policy.can_hang(job):
             return

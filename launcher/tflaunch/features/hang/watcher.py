@@ -26,7 +26,7 @@ class HangWatcher(Watcher):
         self._supervision = supervision
         self._job = supervision.job
         self._mailbox = supervision.mailbox
-        self._evidence = Collector(supervision.sessions, self._mailbox, "gather_evidence", Evidence)
+        self._evidence = Collector(supervision.sessions, self._mailbox, "gather_evidence")
         self._silence: SilenceWatch | None = None
         self._known = NOTHING
 

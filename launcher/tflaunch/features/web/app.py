@@ -27,7 +27,7 @@ from tflaunch.client import run_list, runs
 from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.hang import hang
-from tflaunch.features.hang.asking import request_stacks
+from tflaunch.features.hang.evidence_collector import request_stacks
 from tflaunch.features.report.redaction import Redactor
 from tflaunch.features.web import actions, inspection, run_files
 from tflaunch.features.web.actions import named_run, run_called

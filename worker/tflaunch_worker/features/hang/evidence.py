@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List
 
 from tflaunch_worker import procfs
 from tflaunch_worker.features import python_stacks
-from tflaunch_worker.features.hang.traffic import Traffic
+from tflaunch_worker.features.hang.traffic import Traffic, sockets_of
 from tflaunch_worker.features.python_runtime import UnreadableError
 from tflaunch_worker.inspect.usage import owners_of
 
@@ -220,14 +220,14 @@ def _lock_holder(pid: int) -> str:
     return ""
 
 
-def _compare(sample: _Sample, earlier: _Sample | None, table: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _compare(sample: _Sample, earlier: _Sample | None, table: dict[int, dict[str, Any]]) -> dict[str, Any]:
     """Describe a process after its second sample."""
     before = {} if earlier is None else {each.number or -place: each for place, each in enumerate(earlier.threads)}
     passed = 0.0 if earlier is None else sample.at - earlier.at
     ticks = 0 if earlier is None else sample.ticks - earlier.ticks
     waited = 0.0 if earlier is None else max(sample.cpu_wait - earlier.cpu_wait, 0.0)  # of threads that have ended
-    sockets = _sockets(sample.pid, table)
-    peers = {target: known["peer"] for target, known in sockets.items()}
+    sockets = {inode: table[inode] for inode in sorted(sockets_of(sample.pid) & table.keys())}
+    peers = {f"socket:[{inode}]": known["peer"] for inode, known in sockets.items()}
     threads = []
     for place, thread in enumerate(sample.threads):
         then = before.get(thread.number or -place)
@@ -259,30 +259,14 @@ def _compare(sample: _Sample, earlier: _Sample | None, table: dict[str, dict[str
     }
 
 
-def _sockets(pid: int, table: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the TCP sockets of a process by the targets of its descriptors."""
-    found = {}
-    try:
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                target = os.readlink(f"/proc/{pid}/fd/{name}")
-            except OSError:
-                continue
-            if target in table:
-                found[target] = table[target]
-    except OSError:
-        pass  # it is gone, or another user's
-    return found
-
-
 class _ConnectionTables:
     """The TCP sockets of this machine, read once per network namespace."""
 
     def __init__(self) -> None:
-        self._tables: dict[str, dict[str, dict[str, Any]]] = {}
+        self._tables: dict[str, dict[int, dict[str, Any]]] = {}
 
-    def seen_by(self, pid: int) -> dict[str, dict[str, Any]]:
-        """Return the sockets in the namespace of a process, by ``socket:[INODE]``."""
+    def seen_by(self, pid: int) -> dict[int, dict[str, Any]]:
+        """Return the sockets in the namespace of a process by their inodes."""
         try:
             namespace = os.readlink(f"/proc/{pid}/ns/net")
         except OSError:
@@ -292,8 +276,8 @@ class _ConnectionTables:
         return self._tables[namespace]
 
 
-def _connections(directory: str) -> dict[str, dict[str, Any]]:
-    """Return a namespace's TCP sockets, listening or connected, by ``socket:[INODE]``."""
+def _connections(directory: str) -> dict[int, dict[str, Any]]:
+    """Return a namespace's TCP sockets, listening or connected, by their inodes."""
     found = {}
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for line in (procfs.read(f"{directory}/{name}") or "").splitlines()[1:]:
@@ -302,7 +286,7 @@ def _connections(directory: str) -> dict[str, dict[str, Any]]:
             if state is None:
                 continue
             unsent = int(words[4].partition(":")[0], 16)
-            found[f"socket:[{words[9]}]"] = {
+            found[int(words[9])] = {
                 "state": state,
                 "local": _address(words[1], family),
                 "peer": _address(words[2], family),

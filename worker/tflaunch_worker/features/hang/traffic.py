@@ -36,7 +36,7 @@ class Traffic:
         total += _PAGE * _major_faults(pid)
         if _namespace_of(pid) != self._namespace:
             return total + _octets(pid)
-        return total + sum(self._sockets.get(inode, 0) for inode in _sockets_of(pid))
+        return total + sum(self._sockets.get(inode, 0) for inode in sockets_of(pid))
 
 
 def _major_faults(pid: int) -> int:
@@ -52,7 +52,7 @@ def _namespace_of(pid: int | str) -> str:
         return ""  # it is gone
 
 
-def _sockets_of(pid: int) -> set[int]:
+def sockets_of(pid: int) -> set[int]:
     """Return the inodes of a process's sockets."""
     inodes = set()
     try:
