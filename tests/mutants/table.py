@@ -312,6 +312,18 @@ MUTANTS: Mapping[str, Edit] = {
         "sorted(history, reverse=True)",
         Suite("features/memory/test_vitals.py"),
     ),
+    "a hang at one place is tried as often as another failure": Edit(
+        "core.restart_rules.failure_of_gang", "most=_HANGS", "most=ALIKE", Invariant("I4", 219)
+    ),
+    "a hang of an earlier attempt ends this one": Edit(
+        "core.step._on_hung", "event.attempt != job.attempt or ", "", Invariant("I3", 298)
+    ),
+    "looks count that have seen a task only once": Edit(
+        "features.hang.silence_watch.SilenceWatch._have_agreed",
+        "and all(each.evidence.keys() == seen for each in last)",
+        "",
+        Suite("features/hang/test_silence.py"),
+    ),
     "a job stalls while a task is debugged": Edit(
         "core.step._on_hung", " or policy.is_debugged(job)", "", Suite("unit/test_supervisor.py")
     ),

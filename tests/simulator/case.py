@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _WITHIN = (4.0, 15.0, 40.0)  # seconds from the start
 _COUNTS = (0, 1, 1, 2, 3)
 _SHARE_OF_RARER = 0.25  # of the cases that are drawn
+_SHARE_OF_HUNG = 0.15  # of the cases that are drawn: the watch of silences says so once or more
 _SHARE_OF_SYNCED = 0.15  # of those with other hosts than this machine: they need a copy of the code
 
 
@@ -86,6 +87,10 @@ def draw_case(seed: int) -> Case:
         rarer = {**RARER_KINDS_OF_FAR, **RARER_KINDS} if is_far else RARER_KINDS
         kind = rarely.choices([*rarer], [*rarer.values()])[0]
         faults += (Fault(kind, len(drawn), round(rarely.uniform(0, within), 3)),)
+    hung = random.Random(f"hung {seed}")
+    if hung.random() < _SHARE_OF_HUNG:
+        times = [hung.uniform(0, 3 * within) for _ in range(hung.choice((1, 2, 3, 4)))]
+        faults += tuple(Fault("hung", len(faults) + number, round(at, 3)) for number, at in enumerate(times))
     if is_far and rarely.random() < _SHARE_OF_SYNCED:
         spec = json.dumps({**json.loads(spec), "sync": {}})
     return Case(seed, spec, script, faults, has_function)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from simulator.case import Fault, Moment
 from simulator.links import TO_AGENT, TO_SUPERVISOR
 from tflaunch.core import policy
-from tflaunch.core.events import Interrupted, RestartRequested, StopRequested
+from tflaunch.core.events import Interrupted, JobHung, RestartRequested, StopRequested
 from tflaunch.core.job_state import Phase
 from tflaunch.core.task_state import TaskPhase
 from tflaunch_worker import wire
@@ -35,6 +35,8 @@ _LIES = (
     wire.encode({"kind": "greeted", "protocol": 1}),
 )
 """Each is refused by the border at which it arrives; the fuzzers try others there."""
+HANGS_AT = "train.py, line 7"
+"""Where all tasks hang that do."""
 _LOSE_WORDS = {
     "cut", "half_open", "late_hello", "lie", "kill_agent", "kill_guard_and_agent", "kill_everything", "kill_guard",
     "take_away", "drain", "end_node", "end_service", "power_off", "flap", "stick", "half_logged", "half_written",
@@ -480,6 +482,13 @@ class Faults:
         task = self._random.choice(("", *job.tasks))
         self._world.fault("restart", task or "all")
         self._history.mailbox.put(RestartRequested(task))
+
+    def hung(self) -> None:
+        """The watch of silences says that an attempt hangs, rightly or not: this one, or the one before."""
+        attempt = max(self._history.run.job.attempt - self._random.choice((0, 0, 0, 1)), 0)
+        place = self._random.choice(("", HANGS_AT, HANGS_AT, "data.py, line 40"))
+        self._world.fault("hang told", attempt, place)
+        self._history.mailbox.put(JobHung(attempt, "no output", place))
 
     def _press(self, number: int) -> None:
         self._world.fault("Ctrl-C" if number == signal.SIGINT else "TERM")

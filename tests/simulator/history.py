@@ -14,7 +14,7 @@ from simulator import kernel, programs
 from simulator.case import Case, Moment
 from simulator.code import SimCode
 from simulator.connectors import Aside, SimConnector, SimLocalConnector
-from simulator.faults import Cell, Faults
+from simulator.faults import HANGS_AT, Cell, Faults
 from simulator.file_system import Disk, FileSystem
 from simulator.hosts import SimHost
 from simulator.mailbox import SimMailbox, SupervisorDied
@@ -28,7 +28,7 @@ from tflaunch.agents.left_files import LeftFiles
 from tflaunch.core import event_records, policy, step
 from tflaunch.core.actions import Action
 from tflaunch.core.annotations import NOTHING, Annotation, Annotations, HangExplained, MemoryGrew
-from tflaunch.core.events import Event, Interrupted, TaskStarted
+from tflaunch.core.events import Event, Interrupted, JobHung, TaskStarted
 from tflaunch.core.job_state import Job
 from tflaunch.core.restart_budget import MOST_FREE
 from tflaunch.explain.messages import Logs, messages_about
@@ -181,6 +181,7 @@ class History:
         self.script = script = case.script
         self.oracle = Oracle(world, plan, _AHEAD)
         self.stage = Stage(world, self.oracle, script, plan.strategy)
+        self.stage.watch = self._watch_hang
         self.hosts = {
             host.host: SimHost(host.host, host.is_local, world, self.oracle, self.stage) for host in plan.hosts
         }
@@ -222,6 +223,11 @@ class History:
             self.mailbox.put(MemoryGrew(event.host, event.task, event.attempt, 2.0**20, 60.0))
         elif culprit is not None and culprit is not before.culprit and policy.has_hung(culprit):
             self.mailbox.put(HangExplained("worker:0 sleeps"))
+
+    def _watch_hang(self, attempt: int) -> None:
+        """What the watch of silences does for a job with a limit of its own."""
+        if limit := self.plan.timeouts.stall:
+            self.world.after(limit, lambda: self.mailbox.put(JobHung(attempt, "no output", HANGS_AT)))
 
     def _make_run(self) -> Run:
         """Assemble a supervisor: the first, or one that takes over."""

@@ -17,7 +17,7 @@ from simulator.output import SimRunDirectory, check_log
 from simulator.world import Violation, World
 from tflaunch.agents.left_files import LeftFile
 from tflaunch.core.actions import Action, StartTask, StopTask
-from tflaunch.core.events import Event, HostLeaving, Interrupted, StopRequested, TaskGone
+from tflaunch.core.events import Event, HostLeaving, Interrupted, JobHung, StopRequested, TaskGone
 from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE
@@ -85,6 +85,7 @@ class Oracle:
         self._is_given_up = False
         self._raised: str | None = None  # the task that failed in this attempt as it does in each
         self._alike = 0  # consecutive attempts that failed so, without a newer epoch
+        self._hung_at = ""  # the place of the last hang, in attempts that failed in no other way since
         self._epoch = self._furthest = 0
         self._furthest_heard = 0  # without the attempts of lost hosts, whose newest epochs perhaps nobody has heard of
 
@@ -271,6 +272,7 @@ class Oracle:
         if isinstance(event, StopRequested):
             self._interrupts += 1
             self._is_given_up |= event.grace == 0
+        self._check_stale(before, event, job)
         self._check_starts(actions)
         self._check_places(before, job, actions)
         self._excused |= {action.task for action in actions if isinstance(action, StopTask) and not action.grace}
@@ -288,6 +290,12 @@ class Oracle:
         for name, task in job.tasks.items():
             if task.budget is not before.tasks[name].budget:
                 self._check_budget(job, task.budget, name)
+
+    def _check_stale(self, before: Job, event: Event, job: Job) -> None:
+        """I3: what is told of an earlier attempt, or of one that ends already, accuses nobody."""
+        is_stale = isinstance(event, JobHung) and (event.attempt, Phase.RUNNING) != (before.attempt, before.phase)
+        if is_stale and job.culprit != before.culprit:
+            raise Violation("I3", f"{event} has ended attempt {before.attempt}, {before.phase.value}")
 
     def _check_starts(self, actions: list[Action]) -> None:
         for action in actions:
@@ -367,6 +375,7 @@ class Oracle:
     def _check_progress(self, job: Job) -> None:
         """I4: a gang that fails alike without a newer epoch is given up; one that progresses never is."""
         is_newer, self._furthest = self._epoch > self._furthest, max(self._epoch, self._furthest)
+        self._check_hang(job, is_newer)
         culprit, is_sole = job.culprit, len(self._causes) == 1 and not self.is_blurred and not self._interrupts
         if culprit is None or not is_sole or culprit.name != self._raised or job.plan.strategy in _ALONE:
             self._alike = 0
@@ -378,6 +387,17 @@ class Oracle:
         reason = job.restarts.no_retry_reason
         if is_newer and reason and job.plan.restart.max:
             raise Violation("I4", f"not restarted though epoch {self._epoch} was reached: {reason}")
+
+    def _check_hang(self, job: Job, is_newer: bool) -> None:
+        """I4: a second hang at one place in a row ends the job, unless the first was followed by progress."""
+        culprit, reason = job.culprit, job.restarts.no_retry_reason
+        is_hang = culprit is not None and culprit.cause is Cause.TIME and culprit.failure != ""
+        place, earlier = culprit.failure if culprit is not None and is_hang else "", self._hung_at
+        if place and place == earlier and not is_newer and job.exit_code is None:
+            raise Violation("I4", f"restarted after a second hang at {place} without progress")
+        if place and "a hang at" in reason and (place != earlier or (is_newer and not self.is_blurred)):
+            raise Violation("I4", f"not restarted after the first hang at {place}, though the last was at {earlier!r}")
+        self._hung_at = place
 
     def _judge(self, job: Job) -> None:
         """I3: if exactly one fault took effect in an attempt, it is the culprit."""

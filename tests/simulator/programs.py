@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from simulator.world import World
@@ -110,6 +111,8 @@ class Stage:
         self._oracle = oracle
         self.strategy = strategy
         self._gang: tuple[int, Gang] | None = None
+        self.watch: Callable[[int], None] = lambda _: None
+        """Gets the attempt in which a task hangs."""
 
     def begin(self, process: Process) -> None:
         process.program = Program(self, process)
@@ -143,6 +146,7 @@ class Stage:
     def hangs(self) -> None:
         """A task hangs: the run may not end by itself."""
         self._oracle.has_hung = True
+        self.watch(self.generation)
 
     def not_started(self, process: Process, code: int) -> None:
         """A command cannot be executed."""

@@ -20,7 +20,7 @@ _MOST_FAULTS = 6  # of a case that is played again with others
 _AIMED = 3  # faults that are added to a case
 _DRAWN = 3  # bases of which the shortest is played again
 _STEERED = 0.75  # the share of a round
-_ANYWHERE = (*KINDS, *RARER_KINDS)
+_ANYWHERE = (*KINDS, *RARER_KINDS, "hung")
 _ALL_KINDS = (*KINDS_OF_FAR, *RARER_KINDS_OF_FAR, *_ANYWHERE)
 
 
