@@ -16,8 +16,7 @@ from rounds import Found, Sample, figures, in_turn, median, ratio, table
 
 from tflaunch.core.events import TaskStarted
 from tflaunch.store.journal import Journal
-from tflaunch.store.log_line import Kept
-from tflaunch.store.log_writer import Marks, TaskLog
+from tflaunch.store.log_writer import Kept, Marks, TaskLog
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.tui.screen import Screen
 from tflaunch_worker import wire

@@ -15,7 +15,6 @@ from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes, mutate
 from fuzz.stages import AgentConnector, FileStore, Finished, Line, OutputWriter, Records, StillMailbox, check_sentence
 from support.job_history import RUN, TASK
 from support.specs import planned
-from tflaunch.agents import measurement_link
 from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
@@ -38,6 +37,7 @@ from tflaunch.features.profile.profiler import profile
 from tflaunch.features.uploads import HashedFile
 from tflaunch.records import as_json as record_as_json
 from tflaunch.records import read_record
+from tflaunch.runtime import usage_sampler
 from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch_worker import wire
 from tflaunch_worker.function import OUTCOME
@@ -132,7 +132,7 @@ def check(case: bytes) -> None:
 
 
 def _call(session: Session) -> None:
-    measurement_link.measure(session, _check_measures, lambda: None)
+    usage_sampler.measure(session, _check_measures, lambda: None)
     gather(session, "gather_evidence", _check_evidence, lambda _: None)
     profile(session.calls, "worker:0", 0, 1.0, lambda problem, _: check_sentence(problem))
     Debugging(session.calls, "worker:0", 0, _Caller(), lambda: None)  # type: ignore[arg-type]

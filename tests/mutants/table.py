@@ -398,7 +398,7 @@ MUTANTS: Mapping[str, Edit] = {
         "agents.frame_link.Frames.look", "self.heard_at = self._mailbox.now()", "pass", Invariant("I1", 47)
     ),
     "hosts' clocks are taken for ours": Edit(
-        "agents.clock_sync.HostClock.ours", "theirs - (most + least) / 2", "theirs", Invariant("I6", 0)
+        "agents.link_state.HostClock.ours", "theirs - (most + least) / 2", "theirs", Invariant("I6", 0)
     ),
     "the first part of a file counts as all of it": Edit(
         "agents.transfer.Download._take",
@@ -425,7 +425,7 @@ MUTANTS: Mapping[str, Edit] = {
         "features.rpc.AgentRpc._read", "len(self._heard) > _MOST_UNASKED", "False", Suite("unit/test_hostile_agents.py")
     ),
     "an earlier attempt's usage is shown": Edit(
-        "agents.measurement_link.measure",
+        "runtime.usage_sampler.measure",
         "if session.has_started(task, one.attempt)",
         "",
         Suite("unit/test_hostile_agents.py"),

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.file_system import FileSystem, OsCalls, TreeCalls
 from simulator.host import SimCheckpointCopies, SimEvidenceCollector, SimOomWatch, SimVitals
+from tflaunch import private_files
 from tflaunch.features.code import user_code
-from tflaunch.store import append_file, log_index, log_reader, log_sink, log_writer
+from tflaunch.store import log_index, log_reader, log_sink, log_writer
 from tflaunch.tui import backlog
 from tflaunch_worker import orphans, process_ends, process_state, procfs, spawn
 from tflaunch_worker.agent import agent, task, task_output, task_processes
@@ -317,7 +318,7 @@ _BY_NAME: tuple[tuple[str, object, tuple[Any, ...]], ...] = (
     ("os", _Os, (task, task_processes, agent, orphans)),
     ("os", _on_host, (task_output,)),
     ("os", _CodeCalls(_there), (received_code, file_parts)),
-    ("os", _on_machine, (append_file, log_writer, log_index, log_reader, backlog)),
+    ("os", _on_machine, (private_files, log_writer, log_index, log_reader, backlog)),
     ("linux", _Linux, (task, task_processes, process_ends, orphans)),
     ("procfs", _Linux, (task, task_processes, process_ends, orphans)),
     ("open", _on_host.open_stream, (file_parts, received_code)),

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from simulator.file_system import FileSystem, SimPath
 from simulator.world import Violation, World
-from tflaunch.store.log_line import Kept, last_state
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_sink import LogSink, Times
-from tflaunch.store.log_writer import OURS, Marks
+from tflaunch.store.log_writer import OURS, Kept, Marks, last_state
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.tui.backlog import Backlog, Piece
 
@@ -46,7 +45,7 @@ class WatchedSink(LogSink):
     """The real sink of output; the oracle compares what comes with what was written."""
 
     def __init__(self, run: RunDirectory, oracle: Oracle, mailbox: SimMailbox, screen: Reader) -> None:
-        super().__init__(run.logs, Marks(run.marks), run.times, screen, mailbox)
+        super().__init__(run.logs, Marks(run.marks), run.times, cast("Any", screen), mailbox)
         self.mailbox = mailbox
         """For bugs that are planted."""
         self._oracle = oracle

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tflaunch.agents.clock_sync import HostClock
+from tflaunch.agents.link_state import HostClock
 from tflaunch.core.events import LONGEST_TIME
 from tflaunch_worker import wire
 from tflaunch_worker.agent.daemon import Acceptor

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from support.disks import DEPTH, make_deep
-from tflaunch import descriptors
 from tflaunch.errors import TflaunchError, describe_os_error
 from tflaunch.features import file_tree
 from tflaunch.install_command import command_for_extra, command_for_package
+from tflaunch.runtime import launch
 from tflaunch_worker import file_trees
 
 pytestmark = pytest.mark.unit
@@ -40,13 +40,13 @@ def test_a_file_that_is_not_ready_is_no_lack_of_processes_and_what_is_in_the_way
 
 def test_a_run_without_room_for_its_descriptors_is_refused_with_the_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A link per host; a log and its index per task."""
-    for limit, tasks in ((descriptors.needed(10, 100), 100), (resource.RLIM_INFINITY, 10**9)):
+    for limit, tasks in ((310, 100), (resource.RLIM_INFINITY, 10**9)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (1, limit))
-        descriptors.require(10, tasks)
+        launch.require_descriptors(10, tasks)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1, 1024))
     said = r"1000 tasks on 10 hosts need 2110 .* may have 1024; raise .*ulimit"
     with pytest.raises(TflaunchError, match=said) as refusal:
-        descriptors.require(10, 1000)
+        launch.require_descriptors(10, 1000)
     assert refusal.value.exit_code == 3
 
 

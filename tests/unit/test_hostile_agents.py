@@ -16,11 +16,12 @@ from hypothesis import strategies as some
 from fuzz import boot
 from support.joined_host import Host, joined_host
 from support.waiting import PATIENCE
-from tflaunch.agents import measurement_link, replies, snapshot
+from tflaunch.agents import replies, snapshot
 from tflaunch.agents.calls import Waiter
 from tflaunch.core.events import HostJoined, HostLost, LinkLost, LinkRestored, TaskExited
 from tflaunch.features.bootstrap import Boot, request
 from tflaunch.features.rpc import AgentRpc
+from tflaunch.runtime import usage_sampler
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import fields, wire
 from tflaunch_worker.agent import orders
@@ -216,7 +217,7 @@ def test_a_host_that_reads_nothing_is_not_written_to_for_ever(host: Host) -> Non
 def test_only_measurements_of_tasks_that_it_was_asked_to_start_are_passed_on(host: Host) -> None:
     told: list[list[str]] = []
     for call, known, attempt in ((2, "worker:0", 0), (3, "worker:0", 1), (4, "worker:1", 0)):
-        measurement_link.measure(host.session, lambda taken, _: told.append(list(taken)), lambda: None)
+        usage_sampler.measure(host.session, lambda taken, _: told.append(list(taken)), lambda: None)
         host.tells("answered", call=call, time=1.0, tasks={known: {"attempt": attempt}})
     assert told == [["worker:0"], [], []]
     assert not host.lost()

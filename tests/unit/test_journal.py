@@ -17,8 +17,8 @@ from tflaunch.core.events import Interrupted, TaskExited
 from tflaunch.core.job_state import Phase
 from tflaunch.core.replay import DamagedRecordError
 from tflaunch.errors import TflaunchError
+from tflaunch.private_files import append, open_to_append
 from tflaunch.store import journal, run_dir
-from tflaunch.store.append_file import append, open_to_append
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import RunDirectory
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.waiting import PATIENCE
-from tflaunch.store.log_line import Kept, Line
+from tflaunch.store.log_reader import Line
+from tflaunch.store.log_writer import Kept
 from tflaunch.tui import backlog
 from tflaunch.tui import fold as log_fold
 from tflaunch.tui.backlog import Backlog, Piece

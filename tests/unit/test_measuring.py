@@ -16,7 +16,7 @@ from tflaunch.core.events import LinkLost, TaskExited
 from tflaunch.core.measures import Measure, Progress
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.mailbox import Mailbox
-from tflaunch.store.log_sink import LogSink, OutputScreen
+from tflaunch.store.log_sink import LogSink, OutputSink
 from tflaunch.store.log_writer import Marks
 from tflaunch_worker.agent import task_output
 from tflaunch_worker.agent.task_output import Times
@@ -210,7 +210,7 @@ def test_no_agent_leaves_out_what_was_never_acknowledged(kind: str, is_first: bo
 
 def sink(path: Path) -> LogSink:
     """Return the sink of the next supervisor, which expects output of the first attempt."""
-    sink = LogSink(path, Marks(path / "marks.jsonl"), path / "times", Mock(spec=OutputScreen), Mailbox())
+    sink = LogSink(path, Marks(path / "marks.jsonl"), path / "times", Mock(spec=OutputSink), Mailbox())
     sink.begin(TASK, 0)
     return sink
 

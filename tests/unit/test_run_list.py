@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.specs import clustered
-from tflaunch.client import requests, run_list, run_location
+from tflaunch.client import control_client, run_list, run_location
 from tflaunch.client.control_client import ControlClient
 from tflaunch.client.run_list import RememberedRuns, RunEntry
 from tflaunch.client.run_location import RunLocation, locate_run
@@ -154,4 +154,4 @@ def test_a_run_that_has_not_begun_has_no_supervisor_to_connect_to() -> None:
     assert run_list.entry_of(path)["state"] == "unreadable"
     with pytest.raises(NoSupervisorError):
         ControlClient(path)
-    requests.request_stop(path, None)
+    control_client.request_stop(path, None)

@@ -19,7 +19,7 @@ from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_server import ControlServer
-from tflaunch.store import run_lock, run_names
+from tflaunch.store import run_dir, run_lock
 from tflaunch.store.journal import Journal
 from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import SOCKET_NAME, RunDirectory
@@ -135,7 +135,7 @@ def test_the_home_of_another_user_is_refused(place: Path, monkeypatch: pytest.Mo
     if os.getuid() == 0:
         os.chown(place.parent, 65534, -1)
     monkeypatch.setattr(os, "getuid", lambda: uid)
-    for ask in (run_names.newest_first, lambda: runs.find_run(NEW), lambda: RunDirectory("job")):
+    for ask in (run_dir.newest_first, lambda: runs.find_run(NEW), lambda: RunDirectory("job")):
         with pytest.raises(TflaunchError, match=f"{place.parent} belongs to .*; run tflaunch as .*TFLAUNCH_HOME"):
             ask()
     assert len(list(place.iterdir())) == 5

@@ -15,7 +15,7 @@ from support.emulator import Emulator
 from support.readable import AGES, DURATIONS, SIGNALS
 from tflaunch.explain import startup_messages
 from tflaunch.explain.startup_messages import NOTE, StartupMessages
-from tflaunch.store.log_line import Line
+from tflaunch.store.log_reader import Line
 from tflaunch.tui.log_printer import LogPrinter, local_time
 from tflaunch.tui.screen import Screen
 from tflaunch.tui.task_lines import TaskLines

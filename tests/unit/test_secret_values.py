@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tflaunch.cli.arguments.env import variables_of
+from tflaunch.cli.run import variables_of
 from tflaunch.client.secret_values import find_secrets, read_secrets
 from tflaunch.errors import TflaunchError
 from tflaunch.plan.model import SecretSource

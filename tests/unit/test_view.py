@@ -10,7 +10,7 @@ import pyte
 import pytest
 
 from support.job_history import RUN, TASK
-from tflaunch.explain import figures
+from tflaunch.explain import wording
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus, read_status
 from tflaunch.plan.tensorboard import Reach
@@ -250,10 +250,10 @@ SIGNIFICANT = {0.00096021: "9.60e-04", 0: "0.000", -999.96: "-1000", 123456.7: "
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        *((figures.memory(size), text) for size, text in ((999, "999B"), (1000, "1.0K"), (1.5 * 2**40, "1.5T"))),
-        (figures.count(123456789), "123.46M"),
-        *((figures.rate(rate), text) for rate, text in ((0.0213, "0.0213/s"), (34, "34.0/s"), (1234.5, "1234/s"))),
-        *((figures.significant(each), text) for each, text in SIGNIFICANT.items()),
+        *((wording.memory(size), text) for size, text in ((999, "999B"), (1000, "1.0K"), (1.5 * 2**40, "1.5T"))),
+        (wording.count(123456789), "123.46M"),
+        *((wording.rate(rate), text) for rate, text in ((0.0213, "0.0213/s"), (34, "34.0/s"), (1234.5, "1234/s"))),
+        *((wording.significant(each), text) for each, text in SIGNIFICANT.items()),
         *((formatting.bar(share, width), text) for share, width, text in ((0.5, 4, "━━──  50%"), (7, 2, "━━ 100%"))),
         (formatting.plain("\x1b]0;title\x07a\x1b[1mb\r\n\x00c"), "abc"),
         (formatting.plain(None), ""),

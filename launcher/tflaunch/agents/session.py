@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tflaunch.agents import calls, output, replies
-from tflaunch.agents.clock_sync import HostClock
 from tflaunch.agents.frame_link import Frame, Frames
-from tflaunch.agents.link_state import LinkHealth, LinkState, Takeover, Terms
+from tflaunch.agents.link_state import HostClock, LinkHealth, LinkState, Takeover, Terms
 from tflaunch.agents.outbox import CommandOutbox
 from tflaunch.agents.reconnect import Reconnector
 from tflaunch.agents.replies import EventCursor, ExpectedReplies

@@ -19,7 +19,7 @@ from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, describe_os_error
 from tflaunch.feature import engines, load
-from tflaunch.runtime import launch, supervisor_process
+from tflaunch.runtime import launch
 from tflaunch.runtime.submitting import SpecOrder, Submitted
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def start(  # noqa: PLR0913 - options, all of them named
             if call is not None:
                 call.write(run.function)
                 plan = plan.with_function(run.function, call.places_beside(plan))
-            supervisor_process.start(plan, run, is_owned=not detach)
+            launch.start_supervisor(plan, run, is_owned=not detach)
     except OSError as error:
         raise TflaunchError(describe_os_error(error), EXIT_INTERNAL) from None
     return Run(run.path, is_owned=not detach, trust_hosts=trust_hosts)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.startup_messages import StartupMessages
-from tflaunch.store.log_line import Kept, last_state
+from tflaunch.store.log_writer import Kept, last_state
 from tflaunch.tui import escapes
 from tflaunch.tui.layout import table
 from tflaunch_worker.printable import printable

@@ -15,7 +15,7 @@ from tflaunch.api import notebook
 from tflaunch.api.functions import Values
 from tflaunch.api.notebook import CellOutput
 from tflaunch.api.values import Event, LogLine, Result, TaskResult
-from tflaunch.client import requests, runs
+from tflaunch.client import control_client, runs
 from tflaunch.client.follow import Follower, watch_to_end
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import locate_run
@@ -29,8 +29,7 @@ from tflaunch.plan import selectors
 from tflaunch.store import left_files
 from tflaunch.store.history import Moment, read_history
 from tflaunch.store.journal import JournalReader
-from tflaunch.store.log_line import Line
-from tflaunch.store.log_reader import LogReader
+from tflaunch.store.log_reader import Line, LogReader
 from tflaunch.store.log_writer import path_of, tail
 from tflaunch.store.run_dir import left_files_in
 from tflaunch.tui.screen import Screen
@@ -85,7 +84,7 @@ class Run:
         if not self._is_owned:
             return
         if locate_run(self.directory).describe_wait():
-            requests.request_stop(self.directory, None)
+            control_client.request_stop(self.directory, None)
         else:
             self.stop()
 
@@ -140,7 +139,7 @@ class Run:
         Raises:
             TflaunchError: the run has ended, or a task does not exist.
         """
-        requests.request_restart(self.directory, self._select(tasks) if tasks else [])
+        control_client.request_restart(self.directory, self._select(tasks) if tasks else [])
 
     def signal(self, number: int, *tasks: str) -> None:
         """Send a signal to tasks, or with none to all.
@@ -148,7 +147,7 @@ class Run:
         Raises:
             TflaunchError: the run has ended, a task does not exist, or none of them is running.
         """
-        requests.request_signal(self.directory, signals.Signals(number), self._select(tasks))
+        control_client.request_signal(self.directory, signals.Signals(number), self._select(tasks))
 
     def wait(self, timeout: float | None = None) -> Result:
         """Wait until the run has ended, and return how it did.
@@ -193,7 +192,7 @@ class Run:
             TflaunchError: its supervisor was killed.
         """
         if runs.is_live(self.directory):
-            requests.request_stop(self.directory, grace)
+            control_client.request_stop(self.directory, grace)
         return self.wait()  # no limit: the end of a run is what is waited for
 
     def show(self) -> Result:

@@ -1,22 +1,23 @@
-"""`attach`: watch a live run."""
+"""`attach` and `wait`: watch a run to its end."""
 
 from __future__ import annotations
 
 import itertools
 import signal
 import sys
+from types import FrameType
 
 import click
 
 from tflaunch.cli.arguments.launch import LaunchOptions
 from tflaunch.cli.arguments.select import run_argument
-from tflaunch.cli.arguments.spec import WholeNumber, fold_option, quiet_option, say, verbose_option
+from tflaunch.cli.arguments.spec import WholeNumber, fold_option, quiet_option, say, seconds_in, verbose_option
 from tflaunch.cli.up import take_over
 from tflaunch.client import runs
-from tflaunch.client.follow import Follower, watch_to_end
+from tflaunch.client.follow import Follower, until_end, watch_to_end
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import locate_run
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_TIMEOUT, TflaunchError
 from tflaunch.tui.screen import Screen
 
 _PATIENCE = 2.0  # seconds to wait for a terminal that takes nothing, after Ctrl-C
@@ -74,3 +75,39 @@ def _take_over(run: str, sentence: str, resume: bool, options: LaunchOptions) ->
         if not click.confirm("Take over now?", err=True):
             return EXIT_INTERNAL
     return take_over(run, options)
+
+
+@click.command()
+@run_argument
+@click.option("--timeout", metavar="TIME", help="Wait at most this long, for example 1h; then exit with code 124.")
+def wait(run: str | None, timeout: str | None) -> int:
+    """Wait until RUN has ended, report how, and exit with its exit code.
+
+    \b
+    Example:
+      tflaunch up -d cluster.json && tflaunch wait
+    """
+
+    def watch(observer: Observer) -> int:
+        observer.catch_up()
+        return until_end(observer, say)
+
+    seconds = None if timeout is None else seconds_in(timeout)
+    if timeout is not None and not seconds:
+        raise click.UsageError(f"--timeout {timeout!r} is not a valid duration; write for example 90s or 1h")
+    directory = runs.find_run(run)
+    if seconds:
+        signal.signal(signal.SIGALRM, _give_up)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return watch_to_end(locate_run(directory), say, watch)
+    except _TimeIsUpError:
+        raise TflaunchError(f"{directory.name} has not ended within {timeout}, and goes on", EXIT_TIMEOUT) from None
+
+
+class _TimeIsUpError(BaseException):
+    """The time of `--timeout` is over."""
+
+
+def _give_up(number: int, frame: FrameType | None) -> None:
+    raise _TimeIsUpError

@@ -19,7 +19,7 @@ from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain import summary
 from tflaunch.explain.status import state_of_run
-from tflaunch.store import run_lock, run_names
+from tflaunch.store import run_dir, run_lock
 from tflaunch.store.run_dir import open_run
 from tflaunch_worker.readable import duration_words
 
@@ -44,7 +44,7 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
     if everything and run is not None:
         raise click.UsageError("give a RUN or --all, not both")
     seconds = None if grace is None else _seconds(grace)
-    known = run_names.newest_first()
+    known = run_dir.newest_first()
     if everything:  # those that wait first, else they would begin
         found = [path for path in known if locate_run(path).begins_after_others()]
         may_live = (runs.Outcome.LIVE, runs.Outcome.LOST)

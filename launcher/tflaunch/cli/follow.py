@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from tflaunch.cli.arguments.spec import say
-from tflaunch.client import requests
+from tflaunch.client import control_client
 from tflaunch.client.follow import Follower, watch_to_end
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import RunLocation
@@ -54,7 +54,7 @@ def interrupts_stop(directories: Sequence[Path]) -> Iterator[list[int]]:
         if not signals.asks_more(number, seen):
             return
         for directory in reversed(directories):
-            requests.request_stop(directory, 0 if len(seen) > 1 else None, number)
+            control_client.request_stop(directory, 0 if len(seen) > 1 else None, number)
 
     earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, *signals.ENDING)}
     try:

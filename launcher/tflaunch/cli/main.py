@@ -45,7 +45,7 @@ _OWN_VERBS = {
         output="tflaunch.explain.explanation:Explanation",
     ),
     "attach": Verb("tflaunch.cli.attach:attach", "Look at runs", "Follow a live run as if it had been started here."),
-    "wait": Verb("tflaunch.cli.wait:wait", "Look at runs", "Wait for the end of a run."),
+    "wait": Verb("tflaunch.cli.attach:wait", "Look at runs", "Wait for the end of a run."),
     "ls": Verb(
         "tflaunch.cli.ls:ls",
         "Look at runs",
@@ -54,8 +54,8 @@ _OWN_VERBS = {
     ),
     "events": Verb("tflaunch.cli.events:events", _MORE, "Show what has happened in a run."),
     "down": Verb("tflaunch.cli.down:down", "Act on runs", "Stop a run."),
-    "restart": Verb("tflaunch.cli.restart:restart", "Act on runs", "Restart tasks of a live run."),
-    "kill": Verb("tflaunch.cli.kill:kill", _MORE, "Send a signal to tasks."),
+    "restart": Verb("tflaunch.cli.tasks:restart", "Act on runs", "Restart tasks of a live run."),
+    "kill": Verb("tflaunch.cli.tasks:kill", _MORE, "Send a signal to tasks."),
     "plan": Verb("tflaunch.cli.plan:plan", _MORE, "Show what `up` would do.", output="tflaunch.cli.json_output:PLAN"),
     "schema": Verb(
         "tflaunch.cli.json_output:schema", _MORE, "Print the JSON Schema of a spec, or of a command's --json."

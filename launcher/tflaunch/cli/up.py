@@ -39,9 +39,9 @@ from tflaunch.runtime.run_config import RunConfig, on_screen
 from tflaunch_worker import boot
 
 if TYPE_CHECKING:
-    from tflaunch.client.output_sink import OutputSink
     from tflaunch.clusterspec.spec_file import SpecFile
     from tflaunch.runtime.submitting import SpecOrder
+    from tflaunch.store.log_sink import OutputSink
 
 
 @click.command(cls=CommandAfterDashes)

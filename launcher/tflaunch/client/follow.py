@@ -10,15 +10,14 @@ from functools import partial
 from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient
 from tflaunch.client.observer import Observer
-from tflaunch.client.output_sink import OutputSink
 from tflaunch.client.run_location import RunLocation
 from tflaunch.client.runs import NoSupervisorError, Outcome
 from tflaunch.core import policy
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
-from tflaunch.store.log_line import Line
-from tflaunch.store.log_reader import LogReader
+from tflaunch.store.log_reader import Line, LogReader
+from tflaunch.store.log_sink import OutputSink
 from tflaunch.store.log_writer import tail
 
 _BETWEEN_VIEWS = 1.0  # seconds

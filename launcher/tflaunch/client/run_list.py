@@ -15,7 +15,7 @@ from tflaunch.core.job_state import Phase
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import state_of_run
 from tflaunch.plan.placeholders import name_without_values
-from tflaunch.store import journal, run_dir, run_names
+from tflaunch.store import journal, run_dir
 from tflaunch.store.history import Figures, last_moment
 from tflaunch.store.journal import first_and_last_record
 from tflaunch_worker.printable import printable
@@ -91,7 +91,7 @@ def overview(
         most: how many runs, by default all.
         among: names of runs, by default all.
     """
-    named = (path for path in run_names.newest_first() if path.name.startswith(beginning))
+    named = (path for path in run_dir.newest_first() if path.name.startswith(beginning))
     entries = (entry_of(path) for path in named if among is None or path.name in among)
     wanted = (entry for entry in entries if _is_in(entry, states) and (entry["started"] or since) >= since)
     return list(islice(wanted, most))
@@ -119,7 +119,7 @@ class RememberedRuns:
     def overview(self) -> Listing:
         """Return the overview of all runs."""
         before, self._known = self._known, {}
-        return [self._entry_of(path, before.get(path)) for path in run_names.newest_first()]
+        return [self._entry_of(path, before.get(path)) for path in run_dir.newest_first()]
 
     def _entry_of(self, path: Path, known: tuple[tuple[int, ...], RunEntry] | None) -> RunEntry:
         try:

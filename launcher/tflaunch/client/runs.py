@@ -12,7 +12,7 @@ from tflaunch.client.run_location import locate_run
 from tflaunch.core import replay
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SupervisedElsewhereError, TflaunchError
 from tflaunch.plan.model import Plan
-from tflaunch.store import run_names
+from tflaunch.store import run_dir
 from tflaunch.store.journal import first_and_last_record, first_record, not_begun, readable
 from tflaunch.store.run_dir import RESERVE_NAME, SOCKET_NAME, RunDirectory, open_run, runs_directory
 from tflaunch.transport.connect import connectors_for
@@ -34,7 +34,7 @@ def find_run(name: str | None) -> Path:
         TflaunchError: no run matches, several live runs match, or another user could have written to its directory.
         SupervisedElsewhereError: the run has its supervisor and its files in a cluster.
     """
-    known = run_names.newest_first()
+    known = run_dir.newest_first()
     found = known if name is None else _matching(known, name)
     if not found:
         there_are = f"the runs are {_listed(known)}" if known else _NO_RUNS.format(runs_directory())
@@ -61,7 +61,7 @@ def _opened(path: Path) -> Path:
 def _matching(known: list[Path], name: str) -> list[Path]:
     """Return the run, else the runs of the job, else those that begin with this name."""
     of_run = [path for path in known if path.name == name]
-    of_job = [path for path in known if run_names.job_name(path.name) == name]
+    of_job = [path for path in known if run_dir.job_name(path.name) == name]
     return of_run or of_job or [path for path in known if name and path.name.startswith(name)]
 
 

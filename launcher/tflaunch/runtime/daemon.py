@@ -15,7 +15,7 @@ from tflaunch import interrupts
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.interruptible import wait_readable
-from tflaunch.store.log_line import Kept
+from tflaunch.store.log_writer import Kept
 from tflaunch.store.run_dir import SUPERVISOR_LOG
 from tflaunch_worker import process_state, signals
 from tflaunch_worker.readable import signal_name

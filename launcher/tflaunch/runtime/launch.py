@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import os
+import resource
+import subprocess
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from tflaunch import descriptors
 from tflaunch.agents.snapshot import look_at
 from tflaunch.agents.transfer import UserCode
 from tflaunch.client import follow, runs
 from tflaunch.client.observer import Observer
-from tflaunch.client.output_sink import OutputSink
 from tflaunch.client.run_location import locate_run
 from tflaunch.client.secret_values import find_secrets, read_secrets
 from tflaunch.core import replay
 from tflaunch.core.events import StopRequested
 from tflaunch.core.job_state import Job, Phase
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, missing_feature
+from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError, missing_feature
 from tflaunch.explain import status
+from tflaunch.explain.wording import counted
 from tflaunch.feature import features, find_host_maker, load
 from tflaunch.mailbox import Mailbox
-from tflaunch.plan import placeholders
+from tflaunch.own_process import end_process, own_process
+from tflaunch.plan import placeholders, serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon, foreground
 from tflaunch.runtime.control_requests import Service
@@ -30,6 +35,7 @@ from tflaunch.runtime.run_config import RunConfig, on_screen
 from tflaunch.runtime.watchers import Supervision, Watchers
 from tflaunch.store import log_writer, run_lock
 from tflaunch.store.journal import Journal, first_record, not_begun, read_journal, readable
+from tflaunch.store.log_sink import OutputSink
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentConnector, Link, LinkError, LoginBound
 from tflaunch.transport.connect import connectors_for
@@ -37,7 +43,13 @@ from tflaunch_worker import wire
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 
+_SUPERVISE = (
+    "import json; order = json.load(sys.stdin); from tflaunch.runtime import launch; launch.supervise_order(order)"
+)
 _UNRECORDED_PROTOCOL = 5  # that of 0.2.0, whose journals do not name it
+_DESCRIPTORS_OF_TASK = 2  # its log, and the index of the log's times
+_DESCRIPTORS_OF_HOST = 1  # its link
+_OTHER_DESCRIPTORS = 100
 
 
 def start(plan: Plan, config: RunConfig) -> int:
@@ -88,7 +100,7 @@ def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: byt
     """
     placeholders.require_matrix_values(plan)
     read_secrets(plan.secrets)
-    descriptors.require(len(plan.hosts), len(plan.processes()))
+    require_descriptors(len(plan.hosts), len(plan.processes()))
     if log_directory is not None:
         log_writer.require_own_logs(log_directory, [process.task for process in plan.processes()])
     directory = RunDirectory(plan.name, log_directory)
@@ -138,7 +150,7 @@ def take_over(
         look_at(connectors_for(job.original, directory))  # also kills tasks of killed agents, so the message is true
         why = "ended with its supervisor, because timeouts.lease is 0"
         raise TflaunchError(f"the tasks of {path.name} {why}; start its spec again", EXIT_INTERNAL)
-    descriptors.require(len(job.original.hosts), len(job.original.processes()))
+    require_descriptors(len(job.original.hosts), len(job.original.processes()))
     secrets, problems = find_secrets(job.original.secrets)
     if stop is None:
         for problem in problems:
@@ -184,6 +196,22 @@ def _without_leftovers(plan: Plan, config: RunConfig) -> AbstractContextManager[
     """Delete the hosts that were made for the run once its supervision has ended."""
     maker = find_host_maker(plan)
     return nullcontext() if maker is None else maker.deleted_after(plan, config.directory.run, config.say)
+
+
+def require_descriptors(hosts: int, tasks: int) -> None:
+    """Check that a supervisor may open as many files as a run needs.
+
+    Raises:
+        TflaunchError: the hard limit is too low.
+    """
+    needed = _DESCRIPTORS_OF_HOST * hosts + _DESCRIPTORS_OF_TASK * tasks + _OTHER_DESCRIPTORS
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY and needed > most:
+        message = (
+            f"{counted(tasks, 'task')} on {counted(hosts, 'host')} need {needed} open files, "
+            f"and this process may have {most}; raise the hard limit (`ulimit -Hn`, LimitNOFILE, limits.conf)"
+        )
+        raise TflaunchError(message, EXIT_PREFLIGHT)
 
 
 def _tell_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable[[str], None]) -> None:
@@ -247,3 +275,51 @@ def code_for_hosts(plan: Plan, directory: Path | None = None) -> UserCode | None
         raise TflaunchError(missing_feature("sync").sentence(), EXIT_USAGE)
     code: UserCode = load(place)(plan, directory)
     return code
+
+
+def start_supervisor(plan: Plan, directory: RunDirectory, *, is_owned: bool) -> None:
+    """Start a supervisor for a plan; return once other processes can see the run.
+
+    It has an interpreter of its own: a program may have threads, which a fork does not copy, and another interpreter.
+    With ``is_owned``, the run ends when this process ends.
+
+    Raises:
+        TflaunchError: the supervisor ended before that, with the reason.
+    """
+    order = {
+        "plan": serialize.as_json(plan),
+        "run": str(directory.path),
+        "logs": str(directory.logs),
+        "owner": os.getpid() if is_owned else None,
+    }
+    process = subprocess.Popen(
+        own_process(_SUPERVISE, directory.run),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C in the program's terminal is for the program
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        with process.stdin as stdin:
+            stdin.write(json.dumps(order).encode("ascii"))
+        daemon.await_beginning(process.stdout.fileno(), process.wait, directory.path)
+    except BaseException:
+        end_process(process)
+        raise
+    finally:
+        process.stdout.close()
+    threading.Thread(target=process.wait, daemon=True, name=f"tflaunch {directory.run}").start()  # leaves no zombie
+
+
+def supervise_order(order: dict[str, Any]) -> None:
+    """Supervise the run that `start_supervisor` describes; never returns."""
+    directory = RunDirectory.existing(Path(order["run"]), Path(order["logs"]))
+    plan = serialize.from_json(order["plan"])
+
+    def run(begun: Callable[[], None]) -> int:
+        code = code_for_hosts(plan)
+        config = RunConfig(directory, code, daemon.Notes().say, owner=order["owner"], sink=daemon.notes, begun=begun)
+        return start(plan, config)
+
+    daemon.be_supervisor(directory.path, run, os.dup(1))

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tflaunch.agents.transfer import UserCode
-from tflaunch.client.output_sink import OutputSink
 from tflaunch.client.secret_values import NO_SECRETS, Secrets
+from tflaunch.store.log_sink import OutputSink
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.tui.screen import Screen
 

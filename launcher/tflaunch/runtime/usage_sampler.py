@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from tflaunch import feature_faults
-from tflaunch.agents import measurement_link
+from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
+from tflaunch.core import measures
 from tflaunch.core.measures import Measure
 from tflaunch.mailbox import Mailbox
+from tflaunch_worker import fields
+
+if TYPE_CHECKING:
+    from tflaunch.agents.session import Session
+
 
 _FRESH = 0.5  # seconds for which a result is reused
 _PATIENCE = 0.5  # seconds to wait for slow agents
@@ -44,7 +51,7 @@ class ResourceSampler:
         self._awaited = set(self._sessions)
         self._mailbox.call_at(now + _PATIENCE, lambda: self._finish() if number == self._round else None)
         for host, session in self._sessions.items():
-            measurement_link.measure(session, partial(self._take, host), partial(self._settle, host))
+            measure(session, partial(self._take, host), partial(self._settle, host))
 
     def _take(self, host: str, taken: Mapping[str, Measure], at: float) -> None:
         """Store a host's answer; ``at`` is in the supervisor's clock."""
@@ -76,3 +83,14 @@ class ResourceSampler:
         for done in waiting:
             with feature_faults.isolated():
                 done()
+
+
+def measure(session: Session, take: Callable[[dict[str, Measure], float], None], lost: Callable[[], None]) -> None:
+    """Call ``take`` with the measures of live tasks and their time, or ``lost``."""
+
+    def answered(message: dict[str, Any], body: bytes) -> None:
+        taken = measures.from_wire(message.get("tasks"))
+        moment = session.ours(fields.number(message, "time"))
+        take({task: one for task, one in taken.items() if session.has_started(task, one.attempt)}, moment)
+
+    session.calls.begin("measure", Waiter(answered, lambda _: lost()))

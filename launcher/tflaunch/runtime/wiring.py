@@ -14,7 +14,6 @@ from tflaunch.agents.calls import Waiter
 from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
-from tflaunch.client.output_sink import OutputSink
 from tflaunch.core.annotations import FeatureFailed
 from tflaunch.core.events import StopRequested
 from tflaunch.core.job_state import Job
@@ -28,7 +27,7 @@ from tflaunch.runtime.watchers import Supervision, Watchers
 from tflaunch.store import run_lock
 from tflaunch.store.journal import Journal
 from tflaunch.store.left_files import LeftFileStore
-from tflaunch.store.log_sink import LogSink
+from tflaunch.store.log_sink import LogSink, OutputSink
 from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import RunDirectory, left_files_in
 from tflaunch.transport.base import AgentConnector

@@ -20,7 +20,7 @@ from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
 from tflaunch.core.replay import JOURNAL_FORMAT, DamagedRecordError, OtherFormatError, check_record
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.store.append_file import open_to_append
+from tflaunch.private_files import open_to_append
 from tflaunch.store.run_dir import JOURNAL_NAME, RESERVE_NAME, RunDirectory
 from tflaunch_worker import wire
 

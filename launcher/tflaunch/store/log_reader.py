@@ -7,11 +7,22 @@ import heapq
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tflaunch.store.log_index import Clock, IndexReader
-from tflaunch.store.log_line import Line, last_state
-from tflaunch.store.log_writer import Mark, parse_mark, path_of, times_of
+from tflaunch.store.log_writer import Mark, last_state, parse_mark, path_of, times_of
 from tflaunch.store.run_dir import RunDirectory
+
+
+class Line(NamedTuple):
+    """A line of a task's log."""
+
+    time: float
+    """When the end of the line was read on the task's host, in seconds since the epoch; 0.0 if unknown."""
+    task: str
+    attempt: int
+    text: bytes
+    """The line without its newline, and without text that a progress bar overwrote."""
 
 
 class LogReader:

@@ -1,4 +1,4 @@
-"""Write the output of all tasks to their logs and to the screen."""
+"""Write the output of all tasks to their logs, and to what displays a run."""
 
 from __future__ import annotations
 
@@ -7,29 +7,57 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from tflaunch.explain.run_status import Status
 from tflaunch.mailbox import Mailbox
-from tflaunch.store.log_line import Kept
-from tflaunch.store.log_writer import Marks, TaskLog, missing, path_of, times_of
+from tflaunch.store.log_writer import Kept, Marks, TaskLog, missing, path_of, times_of
 from tflaunch_worker import process_state
 
 Times = list[tuple[int, float]]
 """When the output from a position on was read, in seconds of our monotonic clock."""
 
 
-class OutputScreen(Protocol):
-    """Shows the output of tasks without blocking."""
+class OutputSink(Protocol):
+    """Receives a run's output and messages: a screen, or a detached supervisor's log."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether `update` has an effect."""
+
+    @property
+    def shows_output(self) -> bool:
+        """Whether `show` displays the tasks' output to the user."""
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:
-        """Show output as received; ``kept``: its location in the log; None: disk full."""
+        """Show a task's output as received, without blocking.
+
+        ``kept``: its location in the log; None if the disk is full.
+        """
 
     def finish(self, task: str) -> None:
-        """Show a task's incomplete last line."""
+        """Show a task's incomplete last line, without blocking."""
+
+    def update(self, status: Status) -> None:
+        """Show the run's current status."""
+
+    def say(self, message: str, is_failure: bool = False) -> None:
+        """Show a message of tflaunch itself; the first line of a failure is highlighted."""
+
+    def wait_until_written(self) -> None:
+        """Block until the reader has taken everything."""
+
+    def close(self, patience: float | None = None, limit: float | None = None) -> bool:
+        """Wait until everything is written; return False on timeout.
+
+        Args:
+            patience: seconds to wait for a reader that takes nothing; None for no limit.
+            limit: seconds to wait in total; None for no limit.
+        """
 
 
 class LogSink:
     """Writes and shows each task's log (the `OutputWriter` of a session)."""
 
-    def __init__(self, directory: Path, marks: Marks, times: Path, screen: OutputScreen, mailbox: Mailbox) -> None:
+    def __init__(self, directory: Path, marks: Marks, times: Path, screen: OutputSink, mailbox: Mailbox) -> None:
         """Prepare to write logs into ``directory``, and their time indices into ``times``."""
         process_state.raise_file_limit()
         self._directory = directory

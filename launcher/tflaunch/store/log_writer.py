@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.store.append_file import append, open_to_append
+from tflaunch.private_files import append, open_to_append
 from tflaunch.store.log_index import Entry, TimeIndex
-from tflaunch.store.log_line import Kept, last_state
 from tflaunch_worker import wire
 
 TAIL_BYTES = 64 * 1024
@@ -25,6 +24,13 @@ OURS = "---- tflaunch: "
 # O_APPEND: if another program truncates the log, such as logrotate, output goes on at its new end, without a hole.
 # O_NOFOLLOW: --log-dir may be in a directory where others can put a link to a file of this user.
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Kept(NamedTuple):
+    """The location of output: the log's path, and the first byte's position."""
+
+    path: str
+    start: int
 
 
 class Mark(NamedTuple):
@@ -299,6 +305,11 @@ def _objection(found: os.stat_result) -> str:
     if found.st_uid != os.getuid():
         return f"belongs to user {found.st_uid}"
     return "has more than one hard link" if found.st_nlink > 1 else ""
+
+
+def last_state(line: bytes) -> bytes:
+    """Return a line as a terminal shows it after a progress bar."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
 def missing(size: int) -> str:

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from typing import NamedTuple
 
-from tflaunch.store.log_line import Kept
+from tflaunch.store.log_writer import Kept
 
 MEMORY = 4 * 1024 * 1024
 """Maximum bytes of output queued in memory."""

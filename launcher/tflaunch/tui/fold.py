@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from tflaunch.store.log_line import Line
+from tflaunch.store.log_reader import Line
 
 _MOST_HELD = 10_000  # limit for lines with an unknown time, which would otherwise be held indefinitely
 _WINDOW = 0.5  # seconds for which a line of a run that is followed waits for the same of other tasks

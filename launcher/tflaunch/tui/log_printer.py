@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 
-from tflaunch.store.log_line import Line
+from tflaunch.store.log_reader import Line
 from tflaunch.tui import escapes
 from tflaunch.tui.fold import Folder, spans
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tflaunch.explain import figures
+from tflaunch.explain import wording
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.tui import formatting
 from tflaunch.tui.formatting import Cell
@@ -98,17 +98,17 @@ def _is_fine(task: TaskStatus, now: float) -> bool:
 
 
 def _row(task: TaskStatus, now: float) -> Row:
-    word, done, step = state(task), _done(task), _cell(task.step, figures.count)
+    word, done, step = state(task), _done(task), _cell(task.step, wording.count)
     return {
         "TASK": Cell(formatting.plain(task.task)),
         "STATE": Cell(word, style_of(word)),
         "EXIT": Cell(_end(task, word)),
         "HOST": Cell(_host(task), "yellow" if task.moved_from else ""),
-        "ATTEMPT": Cell(figures.count(task.attempt) if task.attempt > 0 else ""),
+        "ATTEMPT": Cell(wording.count(task.attempt) if task.attempt > 0 else ""),
         "UP": Cell(duration_words(now - task.since) if task.since is not None and word in _ALIVE else ""),
         **_usage([task]),
         "STEP": Cell(f"~{step.text}") if task.is_progress_from_output and step.text else step,
-        "RATE": _cell(task.steps_per_second, figures.rate) if _is_alive(task) else Cell(""),
+        "RATE": _cell(task.steps_per_second, wording.rate) if _is_alive(task) else Cell(""),
         "EPOCH": Cell(_of(task.epoch, task.epochs)),
         "ETA": _cell(_left(task), duration_words) if _is_alive(task) else Cell(""),
         "FULL IN": Cell(_full_in(task, now), "bold yellow"),
@@ -137,8 +137,8 @@ def _group(role: str, tasks: Sequence[TaskStatus]) -> Row:
         "TASK": Cell(f"{role} ×{len(tasks)}"),  # noqa: RUF001 (times, not the letter)
         "STATE": Cell(counts(words), style_of(min(words, key=_place))),
         **_usage(tasks),
-        "STEP": Cell(figures.span(steps) if steps else ""),
-        "RATE": Cell(figures.rate(sum(rates) / len(rates)) if rates else ""),
+        "STEP": Cell(wording.span(steps) if steps else ""),
+        "RATE": Cell(wording.rate(sum(rates) / len(rates)) if rates else ""),
     }
     return {title: cell for title, cell in row.items() if cell.text}
 
@@ -159,10 +159,10 @@ def _usage(every: Sequence[TaskStatus]) -> Row:
     shared = _known(task.shared_bytes for task in tasks)
     return {
         "CPU": Cell(f"{sum(cpu):.0f}%" if cpu else ""),
-        "MEM": Cell(figures.memory(sum(rss)) if rss else ""),
-        "SHARED": Cell(figures.memory(max(shared)) if shared else ""),
+        "MEM": Cell(wording.memory(sum(rss)) if rss else ""),
+        "SHARED": Cell(wording.memory(max(shared)) if shared else ""),
         "GPU": Cell(f"{sum(share) / len(share):.0f}%" if share else ""),
-        "GPU MEM": Cell(figures.memory(sum(held)) if held else ""),
+        "GPU MEM": Cell(wording.memory(sum(held)) if held else ""),
     }
 
 
@@ -195,14 +195,14 @@ def _left(task: TaskStatus) -> float | None:
 def _of(value: float | None, total: float | None) -> str:
     if value is None:
         return ""
-    return figures.count(value) if total is None else f"{figures.count(value)}/{figures.count(total)}"
+    return wording.count(value) if total is None else f"{wording.count(value)}/{wording.count(total)}"
 
 
 def _number(value: float) -> str:
-    return figures.count(value) if float(value).is_integer() else figures.significant(value)
+    return wording.count(value) if float(value).is_integer() else wording.significant(value)
 
 
-def _metrics(values: Mapping[str, float], text: Callable[[float], str] = figures.significant) -> Row:
+def _metrics(values: Mapping[str, float], text: Callable[[float], str] = wording.significant) -> Row:
     """Return one column per metric, loss first."""
     names = sorted((name for name in values if formatting.plain(name)), key=lambda name: name != "loss")
     shown = names[:_MOST_METRICS]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.startup_messages import StartupMessages
-from tflaunch.store.log_line import Kept
+from tflaunch.store.log_writer import Kept
 from tflaunch.tui import escapes, formatting, terminal
 from tflaunch.tui.backlog import Backlog, Piece
 from tflaunch.tui.fold import LiveFold

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tflaunch.store.log_line import last_state
+from tflaunch.store.log_writer import last_state
 
 _LONGEST_PARTIAL = 4 * 1024 * 1024
 _LONGEST_BAR = 64 * 1024  # of a line that is drawn again and again

@@ -20,7 +20,7 @@ from tflaunch.features.slurm import batch, commands
 from tflaunch.features.slurm.commands import SlurmError, SlurmJob
 from tflaunch.plan import serialize
 from tflaunch.plan.model import RetentionPlan
-from tflaunch.store import run_lock, run_names
+from tflaunch.store import run_dir, run_lock
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
@@ -110,10 +110,10 @@ def test_names_tell_which_runs_may_be_too_old(monkeypatch: pytest.MonkeyPatch) -
     new, old, oldest = (make_run(monkeypatch, days) for days in (6, 8, 30))
     make_run(monkeypatch, 40, "evaluate")
     week = 7 * DAY
-    assert run_names.may_be_too_old("train", RetentionPlan(0, week), NOW) == [old, oldest]
-    assert run_names.may_be_too_old("train", RetentionPlan(2, week), NOW) == [oldest]
-    assert run_names.may_be_too_old("train", RetentionPlan(2, 31 * DAY), NOW) == []
-    assert run_names.may_be_too_old("train", RetentionPlan(0, 1e12), NOW) == []
+    assert run_dir.may_be_too_old("train", RetentionPlan(0, week), NOW) == [old, oldest]
+    assert run_dir.may_be_too_old("train", RetentionPlan(2, week), NOW) == [oldest]
+    assert run_dir.may_be_too_old("train", RetentionPlan(2, 31 * DAY), NOW) == []
+    assert run_dir.may_be_too_old("train", RetentionPlan(0, 1e12), NOW) == []
     assert [run.path for run in prune.apply_retention("train", RetentionPlan(0, week), NOW)] == [old, oldest]
     assert new.exists()
 
@@ -238,7 +238,7 @@ def test_the_lock_is_held_until_the_run_is_out_of_sight(monkeypatch: pytest.Monk
 
     def delete(trash: Path) -> None:
         assert trash.parent == path.parent
-        assert run_names.newest_first() == []
+        assert run_dir.newest_first() == []
         for place in (path, trash):
             with pytest.raises(TflaunchError) as caught:
                 run_lock.take_lock(place)
@@ -253,7 +253,7 @@ def test_the_lock_is_held_until_the_run_is_out_of_sight(monkeypatch: pytest.Monk
 def test_what_a_killed_prune_left_is_removed_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_run(monkeypatch, 0)
     path.rename(path.with_name(f".pruned-{path.name}"))
-    assert run_names.newest_first() == []
+    assert run_dir.newest_first() == []
     (old,) = prune.find_old(RetentionPlan(10, 7 * DAY), NOW).runs
     assert (old.name, old.state) == (path.name, "removing")
     remove_all()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.client import follow, requests, run_list, runs
+from tflaunch.client import control_client, follow, run_list, runs
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.errors import TflaunchError
 from tflaunch.features.slurm import batch, commands, job_ends
@@ -128,7 +128,7 @@ def test_a_job_that_waits_is_cancelled_instead_of_stopped(path: Path, monkeypatc
     assert (cancelled, said) == (["17"], [f"run {path.name} was cancelled before it began"])
     batch.note_life(path, 0)
     assert location.stop_run(None, said.append, lambda: 9) == 9
-    requests.request_stop(path, None)
+    control_client.request_stop(path, None)
     assert cancelled == ["17", "17"]
 
 

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from tflaunch.client import runs
 from tflaunch.errors import TflaunchError
 from tflaunch.plan import selectors
-from tflaunch.store import run_names
+from tflaunch.store import run_dir
 
 _TASK_OR_HOST = r"chief|worker|ps|evaluator|.*:.*|host=.*"
 """Matches what cannot be a run: a run's name has no colon."""
@@ -23,7 +23,7 @@ _MISSPELT_TASK = r"(chief|worker|ps|evaluator)s?[-_./]?\d*"
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the runs whose names start with ``incomplete``, newest first."""
     try:
-        names = [path.name for path in run_names.newest_first()]
+        names = [path.name for path in run_dir.newest_first()]
     except TflaunchError:
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]

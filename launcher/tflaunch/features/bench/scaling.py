@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypedDict
 
 from tflaunch.client.run_list import aligned
-from tflaunch.explain.figures import significant
+from tflaunch.explain.wording import significant
 from tflaunch_worker.readable import duration_words
 
 _COLUMNS = ("WORKERS", "STEPS/S", "EXAMPLES/S", "SPEED-UP", "PER WORKER", "START-UP")

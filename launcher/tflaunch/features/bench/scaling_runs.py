@@ -21,7 +21,7 @@ from tflaunch.explain.wording import counted
 from tflaunch.features.bench.scaled_spec import with_workers
 from tflaunch.features.bench.scaling import ScaledRun
 from tflaunch.plan.model import Plan
-from tflaunch.runtime import launch, supervisor_process
+from tflaunch.runtime import launch
 from tflaunch_worker.readable import duration_words
 
 _INTERVAL = 0.6  # seconds; a supervisor reuses a measurement for half a second
@@ -97,7 +97,7 @@ def measure_run(file: SpecFile, plan: Plan, workers: int, wanted: Wanted, say: C
     who = counted(workers, "worker")
     with launch.new_directory(plan, None, file.suffix, file.text.encode()) as directory:
         say(f"{who}: run {directory.run}")
-        supervisor_process.start(plan, directory, is_owned=True)
+        launch.start_supervisor(plan, directory, is_owned=True)
     watched = _WatchedRun(wanted)
     with Run(directory.path, is_owned=True) as run:  # which ends the run, after Ctrl-C, too
         watched.watch(run, lambda message: say(f"{who}: {message}"))

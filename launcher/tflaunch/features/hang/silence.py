@@ -21,7 +21,7 @@ from tflaunch.core.job_state import Job
 from tflaunch.core.measures import Progress
 from tflaunch.errors import TflaunchError
 from tflaunch.plan.model import Plan
-from tflaunch.store.run_names import newest_of_job
+from tflaunch.store.run_dir import newest_of_job
 
 _MINUTE = 60.0
 WINDOW = 5 * _MINUTE

@@ -24,7 +24,7 @@ from tflaunch.features.kubernetes.pod_state import PodState, read_pods
 from tflaunch.features.kubernetes.pods import label
 from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archive
 from tflaunch.private_files import user_name
-from tflaunch.store import run_names
+from tflaunch.store import run_dir
 from tflaunch.store.run_dir import JOURNAL_NAME, runs_directory
 from tflaunch_worker import linux, wire
 from tflaunch_worker.printable import printable
@@ -277,9 +277,9 @@ def find_runs(settings: Sequence[str]) -> list[Path]:
             ending = _by_run(item for item in there["items"] if item["kind"] == "Pod" and _ends(item))
     except KubectlError as error:
         raise TflaunchError(f"Kubernetes does not tell your runs: {error}", EXIT_INTERNAL) from None
-    paths = [_here(run, cluster) for run, cluster in found if run_names.is_run_name(run)]
+    paths = [_here(run, cluster) for run, cluster in found if run_dir.is_run_name(run)]
     for run, names in ending.items():
-        if run_names.is_run_name(run) and (runs_directory() / Path(run).name).exists():
+        if run_dir.is_run_name(run) and (runs_directory() / Path(run).name).exists():
             say(f"pods of {run} still end: {listed(names)}")
     return paths
 

@@ -13,13 +13,13 @@ from tflaunch.client.run_list import aligned
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core.events import Count, Reason, Seconds
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.explain import figures
+from tflaunch.explain import wording
 from tflaunch.features.preload.preloading import Preloading
 from tflaunch.features.rpc import visiting
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.task_starter import REFUSED
 from tflaunch.records import read_record
-from tflaunch.runtime import launch, supervisor_process
+from tflaunch.runtime import launch
 from tflaunch.store.run_dir import RunDirectory, home
 from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
@@ -126,7 +126,7 @@ def start_servers(plan: Plan) -> None:
     messages: list[str] = []
     try:
         with launch.new_directory(importing, None, ".json", b"{}") as directory:
-            supervisor_process.start(importing, directory, is_owned=True)
+            launch.start_supervisor(importing, directory, is_owned=True)
         observer = Observer(directory.path)
         code = follow.until_end(observer, messages.append)
     except KeyboardInterrupt:
@@ -181,4 +181,4 @@ def table(servers: list[WarmServer]) -> str:
 
 def _row(server: WarmServer) -> tuple[str, ...]:
     uses, left = str(server.uses), duration_words(server.idle_left) if server.answers else "stopped"
-    return server.host, server.python, ",".join(server.modules), figures.memory(server.memory_bytes), uses, left
+    return server.host, server.python, ",".join(server.modules), wording.memory(server.memory_bytes), uses, left

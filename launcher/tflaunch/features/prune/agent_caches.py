@@ -15,7 +15,7 @@ from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features import bootstrap
 from tflaunch.features.file_tree import delete_run, is_directory, tree_size
-from tflaunch.store import run_dir, run_names
+from tflaunch.store import run_dir
 from tflaunch_worker import FILES_NAME
 
 _PATTERNS = (("code", f"{FILES_NAME}/*"), ("agent", "agents/*"), ("compiled", "compiled"), ("compiled", "plans"))
@@ -85,4 +85,4 @@ def _is_unused(kind: str, path: Path, limit: float) -> bool:
         return name is not None and stat.S_ISREG(status.st_mode)
     # A living agent may be one of these, and import from there.
     is_current = path.name == bootstrap.build_archive().sha256
-    return stat.S_ISDIR(status.st_mode) and not is_current and not any(map(runs.has_agent, run_names.newest_first()))
+    return stat.S_ISDIR(status.st_mode) and not is_current and not any(map(runs.has_agent, run_dir.newest_first()))

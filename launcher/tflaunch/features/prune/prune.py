@@ -22,7 +22,7 @@ from tflaunch.features.file_tree import TRASH, delete_run, delete_tree, is_direc
 from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached
 from tflaunch.features.rpc import visiting
 from tflaunch.plan.model import Plan, RetentionPlan
-from tflaunch.store import journal, run_dir, run_lock, run_names
+from tflaunch.store import journal, run_dir, run_lock
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
@@ -103,8 +103,8 @@ def find_old(retention: RetentionPlan, now: float) -> Findings:
 def _beyond_newest(keep: int) -> Iterator[Path]:
     """Yield the runs that are not among the newest of their job."""
     count: Counter[str] = Counter()
-    for path in run_names.newest_first():
-        job = run_names.job_name(path.name)
+    for path in run_dir.newest_first():
+        job = run_dir.job_name(path.name)
         count[job] += 1
         if count[job] > keep:
             yield path
@@ -116,7 +116,7 @@ def find_named(names: Sequence[str], now: float) -> Findings:
     Raises:
         TflaunchError: one of them does not exist, or may be alive.
     """
-    existing = {path.name: path for path in run_names.newest_first()}
+    existing = {path.name: path for path in run_dir.newest_first()}
     named = []
     for name in dict.fromkeys(names):
         if name not in existing:
@@ -140,7 +140,7 @@ def _examine(path: Path, now: float, is_named: bool = False) -> OldRun:
         if path.name.startswith(TRASH):
             return OldRun(path, _REMOVING, written, tree_size(path), None, written)
         run_dir.open_run(path)
-        if not run_names.is_run_name(path.name):
+        if not run_dir.is_run_name(path.name):
             raise _KeptError("does not have the name of a run; remove it by hand")
         _require_dead(path)
         entry = run_list.entry_of(path)
@@ -241,7 +241,7 @@ def apply_retention(job: str, retention: RetentionPlan, now: float) -> list[OldR
     """Remove the old runs of a job, and return them."""
     removed = []
     with only_prune():
-        for path in run_names.may_be_too_old(job, retention, now):
+        for path in run_dir.may_be_too_old(job, retention, now):
             try:
                 old = _examine(path, now)
                 if now - old.ended >= retention.older_than:

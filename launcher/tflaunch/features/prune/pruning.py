@@ -14,7 +14,7 @@ import click
 from tflaunch import records
 from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.explain.figures import memory
+from tflaunch.explain.wording import memory
 from tflaunch.features.prune.agent_caches import Cached, remove_cached
 from tflaunch.features.prune.prune import Findings, KeptRun, OldRun, hosts_with_copies, only_prune, remove_run
 from tflaunch_worker.readable import age_words

@@ -9,7 +9,7 @@ from tflaunch.errors import TflaunchError
 from tflaunch.explain import wording
 from tflaunch.features.prune import prune
 from tflaunch.runtime.watchers import Supervision, Watcher
-from tflaunch.store import run_names
+from tflaunch.store import run_dir
 
 
 class Retention(Watcher):
@@ -22,7 +22,7 @@ class Retention(Watcher):
         """Remove them, and say how many."""
         job, retention, now = self._plan.name, self._plan.retention, time.time()
         try:
-            if not run_names.may_be_too_old(job, retention, now):
+            if not run_dir.may_be_too_old(job, retention, now):
                 return
             removed = prune.apply_retention(job, retention, now)
         except TflaunchError:

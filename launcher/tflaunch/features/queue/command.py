@@ -12,7 +12,7 @@ from tflaunch.cli.arguments.spec import WholeNumber, json_option, say
 from tflaunch.client.run_location import locate_run
 from tflaunch.features.queue import queue_list, tickets
 from tflaunch.features.queue.location import QueuedRun
-from tflaunch.store import run_names
+from tflaunch.store import run_dir
 
 _MOST_SLOTS = 1000
 
@@ -56,6 +56,6 @@ def queue(slots: int | None, as_json: bool) -> None:
 
 def _waiting_elsewhere() -> list[str]:
     """Describe the runs that wait in the queues of engines, such as Slurm."""
-    locations = [locate_run(path) for path in run_names.newest_first()]
+    locations = [locate_run(path) for path in run_dir.newest_first()]
     waits = (location.describe_wait() for location in locations if not isinstance(location, QueuedRun))
     return [sentence for sentence in waits if sentence]

@@ -16,7 +16,7 @@ from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.records import run_diff, run_record
 from tflaunch.plan.model import PRIVATE, Plan
-from tflaunch.store import run_names
+from tflaunch.store import run_dir
 
 _MOST_DIFFERENCES = 8
 
@@ -97,8 +97,8 @@ def _run_before(path: Path) -> Path:
         TflaunchError: there is none, or another user could have written to its directory.
         SupervisedElsewhereError: that run has its supervisor and its files in a cluster.
     """
-    job = run_names.job_name(path.name)
-    of_job = run_names.newest_of_job(job)
+    job = run_dir.job_name(path.name)
+    of_job = run_dir.newest_of_job(job)
     before = of_job[of_job.index(path) + 1 :]
     if not before:
         raise TflaunchError(f"{path.name} is the first run of {job}: name another one", EXIT_USAGE)

@@ -12,8 +12,7 @@ from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import say
 from tflaunch.client import runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.explain.figures import memory
-from tflaunch.explain.wording import counted
+from tflaunch.explain.wording import counted, memory
 from tflaunch.features.report import support_bundle as reporting
 from tflaunch.features.report.support_bundle import Entry
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from tflaunch import descriptors, private_files
+from tflaunch import private_files
 from tflaunch.cli.arguments.spec import say
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import read_spec_file
@@ -40,7 +40,7 @@ def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
     order, run = _take_up(directory)
     plan = _plan_of_allocation(order, run)
-    descriptors.require(len(plan.hosts), len(plan.processes()))
+    launch.require_descriptors(len(plan.hosts), len(plan.processes()))
     if order.log_dir is not None:
         log_writer.require_own_logs(run.logs, [process.task for process in plan.processes()])
 

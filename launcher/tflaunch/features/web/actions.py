@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tflaunch.client import requests, runs
+from tflaunch.client import control_client, runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.own_process import own_command
 from tflaunch_worker import fields, wire
@@ -66,18 +66,18 @@ def _answering(act: Callable[[Path, dict[str, Any]], dict[str, str]]) -> Callabl
 def _stop(directory: Path, asked: dict[str, Any]) -> dict[str, str]:
     if not runs.is_live(directory):
         raise runs.NoSupervisorError(directory)
-    requests.request_stop(directory, None)
+    control_client.request_stop(directory, None)
     return {}
 
 
 def _restart(directory: Path, asked: dict[str, Any]) -> dict[str, str]:
-    requests.request_restart(directory, fields.texts(asked, "tasks"))
+    control_client.request_restart(directory, fields.texts(asked, "tasks"))
     return {}
 
 
 def _send_signal(directory: Path, asked: dict[str, Any]) -> dict[str, str]:
     number = signal.Signals[fields.text(asked, "signal")]
-    requests.request_signal(directory, number, fields.texts(asked, "tasks"))
+    control_client.request_signal(directory, number, fields.texts(asked, "tasks"))
     return {}
 
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from starlette.concurrency import run_in_threadpool
 
 from tflaunch.features.web.feed import encode_event
-from tflaunch.store.log_line import Line
-from tflaunch.store.log_reader import LogReader
+from tflaunch.store.log_reader import Line, LogReader
 from tflaunch.tui.escapes import as_text
 
 _FIRST_LINES = 2000  # of all tasks together

@@ -1,4 +1,4 @@
-"""`kill`: send a signal to tasks of a live run."""
+"""`kill` and `restart`: act on tasks of a live run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import say
-from tflaunch.client import requests, runs
+from tflaunch.client import control_client, runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.explain.wording import listed
 from tflaunch.plan import selectors
@@ -44,7 +44,7 @@ def kill(name: str, words: tuple[str, ...]) -> None:
     if not wanted:
         raise click.UsageError("Missing argument 'TASK': worker, worker:1, worker:0-3 or host=NAME.")
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted)
-    reached = requests.request_signal(directory, number, tasks)
+    reached = control_client.request_signal(directory, number, tasks)
     say(f"sent {signal_name(number)} to {listed(reached)} of {directory.name}")
 
 
@@ -57,3 +57,27 @@ def _signal(name: str) -> int:
         message = f"-s {name!r} is not a valid signal; write TERM, KILL, USR1 or a number"
         raise TflaunchError(message, EXIT_USAGE)
     return number
+
+
+@click.command()
+@run_and_tasks_argument
+def restart(words: tuple[str, ...]) -> None:
+    """Restart TASKs of RUN; without TASK, all tasks that train.
+
+    An evaluator, a sidecar, a worker of a parameter_server job and a task of strategy none restart alone; any other
+    task restarts together with all tasks that train. They get the spec's stop_signal and grace to save first.
+    The restart budget is not charged.
+
+    \b
+    Example:
+      tflaunch restart evaluator
+    """
+    directory, wanted = choose(words)
+    tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
+    bound = control_client.request_restart(directory, tasks)
+    if tasks and not bound:
+        say(f"restarting {listed(tasks)} of {directory.name}")
+    else:
+        others = f" ({listed(bound)} cannot restart alone)" if bound else ""
+        note = "they go on from the checkpoints that they save, if any"
+        say(f"restarting all tasks that train{others} of {directory.name}; {note}")
