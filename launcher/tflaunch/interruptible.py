@@ -1,4 +1,4 @@
-"""Wait for descriptors so that a signal, even one just before, ends the wait."""
+"""Handle signals for a while, and wait so that a signal, even one just before, ends it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 
 _READ = 4096  # bytes, one per signal
 
@@ -32,6 +33,17 @@ def wait_readable(descriptors: Sequence[int], patience: float | None = None) -> 
             if ready or not events:
                 return ready
             pass_on()
+
+
+@contextmanager
+def handle_signals(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Handle signals in this way until the context is left, and as before from then on."""
+    earlier = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, before in earlier.items():
+            signal.signal(number, before)
 
 
 @contextmanager

@@ -20,12 +20,14 @@ import pytest
 
 from support.job_history import RUN, TASK
 from support.launch import PATIENCE
+from tflaunch.records import as_json
 
 pytestmark = pytest.mark.cli
 
 CHILD = """
 import json, os, sys
-from tflaunch.explain.run_status import read_status
+from tflaunch.explain.run_status import Status
+from tflaunch.records import read_record
 from tflaunch.tui.screen import Screen
 
 screen = Screen(["worker:0", "worker:1"])
@@ -35,7 +37,7 @@ for line in sys.stdin:
     if name == "show":
         screen.show(arguments[0], arguments[1].encode() * arguments[2], None)
     elif name == "update":
-        screen.update(read_status(arguments[0]))
+        screen.update(read_record(Status, arguments[0]))
     elif name == "quit":
         break
     elif name == "is_live":
@@ -48,14 +50,15 @@ for line in sys.stdin:
 """
 WATCHER = """
 import json, os, sys
-from tflaunch.explain.run_status import read_status
+from tflaunch.explain.run_status import Status
+from tflaunch.records import read_record
 from tflaunch.tui.live import watch
 
 def statuses():
     for line in sys.stdin:
         if json.loads(line) == ["quit"]:
             break
-        yield read_status(json.loads(line)[1])
+        yield read_record(Status, json.loads(line)[1])
         os.write(int(sys.argv[1]), b"\\n")
 
 watch(statuses())
@@ -69,7 +72,7 @@ FRAME_BEGINS, FRAME_ENDS = b"\x1b[?2026h", b"\x1b[?2026l"
 def status(**fields: Any) -> dict[str, Any]:
     """Return the JSON of a status of two workers."""
     tasks = tuple(TASK._replace(task=f"worker:{number}", step=7) for number in range(2))
-    return RUN._replace(**{"tasks": tasks, **fields}).as_json()
+    return as_json(RUN._replace(**{"tasks": tasks, **fields}))
 
 
 class Terminal:

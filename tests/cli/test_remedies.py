@@ -156,7 +156,7 @@ def test_what_other_tools_take_is_taken(launch: Launch) -> None:
     launch.detach("-f", spec)
     assert launch.run("ls", "-a").stdout.count("running") == 1
     waited = launch.run("wait", "--timeout", "10ms")
-    assert (waited.returncode, "has not ended within 10ms, and goes on" in waited.stderr) == (124, True)
+    assert (waited.returncode, "has not ended within 10 ms, and goes on" in waited.stderr) == (124, True)
     launch.run("kill", "-9", "worker:1")
     assert launch.run("wait", "--timeout", "1h").returncode == 128 + signal.SIGKILL
     launch.succeed("prune", "--force")

@@ -24,8 +24,7 @@ from fuzz.stages import AgentConnector, Line, check_sentence
 from support.job_history import RUN, TASK
 from support.played_agent import PlayedAgent, agent_parts
 from tflaunch.agents import snapshot
-from tflaunch.explain import run_status
-from tflaunch.explain.run_status import HostStatus
+from tflaunch.explain.run_status import HostStatus, Status
 from tflaunch.features.files import collect
 from tflaunch.features.kubernetes import kubectl, pod_state
 from tflaunch.features.kubernetes.kubectl import KubectlError
@@ -34,6 +33,8 @@ from tflaunch.features.profile import flame_graph
 from tflaunch.features.profile.profiler import profile
 from tflaunch.features.queue import tickets
 from tflaunch.features.web.access import Access, Guarded
+from tflaunch.records import as_json as record_as_json
+from tflaunch.records import read_record
 from tflaunch.tui import formatting, layout
 from tflaunch_worker import wire
 from tflaunch_worker.agent.calls import Calls
@@ -50,7 +51,7 @@ _WARNING = {"involvedObject": {"uid": "u"}, "reason": "Failed", "message": "no i
 _PODS = [[_POD, {"kind": "StatefulSet", "metadata": {"name": "w", "uid": "s"}}], [_WARNING]]
 _NEEDS = {"here": {"gpus": 2, "devices": ["0", "1"]}, "h1": {"gpus": None, "devices": []}}
 _ENTRY = {"needs": _NEEDS, "values": {"lr": 1}, "ticket": f"{1:020}-7"}
-_STATUS = RUN._replace(hosts=(HostStatus("h1", "connected"),), tasks=(TASK,), outsiders=("192.0.2.1",)).as_json()
+_STATUS = record_as_json(RUN._replace(hosts=(HostStatus("h1", "connected"),), tasks=(TASK,), outsiders=("192.0.2.1",)))
 
 
 def _objects(value: Any, chance: random.Random) -> bytes:
@@ -88,8 +89,8 @@ def _collected(value: Any) -> None:
 
 def _status(value: Any) -> None:
     """Any status is the same after it was sent, and fits any terminal."""
-    of = run_status.read_status(value)
-    assert run_status.read_status(wire.parse(json.dumps(of.as_json(), allow_nan=False))) == of
+    of = read_record(Status, value)
+    assert read_record(Status, wire.parse(json.dumps(record_as_json(of), allow_nan=False))) == of
     width, height = 1 + len(str(value)) % 200, 1 + len(str(value)) % 50
     lines = layout.render(of, width, height, 1e6)
     assert len(lines) <= height

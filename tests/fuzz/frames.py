@@ -22,7 +22,7 @@ from tflaunch.core import step
 from tflaunch.core.events import AgentEvent
 from tflaunch.core.measures import Measure
 from tflaunch.errors import TflaunchError
-from tflaunch.explain.run_status import read_status
+from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink
 from tflaunch.features.code.user_code import Code, File
@@ -155,7 +155,7 @@ class _Caller:
 
 def _check_status(run: Run, mailbox: StillMailbox) -> None:
     current = status(run.job, StatusInputs(0.0, "logs", True, mailbox.now()))
-    assert read_status(wire.parse(json.dumps(current.as_json(), allow_nan=False))) == current
+    assert read_record(Status, wire.parse(json.dumps(record_as_json(current), allow_nan=False))) == current
     families(current, mailbox.now())
 
 

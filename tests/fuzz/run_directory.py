@@ -108,7 +108,7 @@ def _check_journal(run: Path) -> None:
         check_sentence(str(found[1].get("state")))  # which `ls` and `prune` show as it is
     shown = status(job, StatusInputs(epoch=0.0, logs="logs", is_alive=False, now=1e6))
     check_sentence(shown.reason or "")
-    wire.parse(json.dumps(shown.as_json(), allow_nan=False), max_values=1 << 20)
+    wire.parse(json.dumps(as_json(shown), allow_nan=False), max_values=1 << 20)
 
 
 def _check_command(run: Path, arguments: list[str]) -> None:

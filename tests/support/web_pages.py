@@ -20,6 +20,7 @@ from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import serialize
 from tflaunch.plan.model import HostPlan
+from tflaunch.records import as_json
 from tflaunch.runtime.control_server import Caller, ControlServer
 from tflaunch.store import run_lock
 from tflaunch.store.journal import Journal
@@ -183,7 +184,7 @@ class SimulatedRun:
     def _answer(self, caller: Caller, message: dict[str, Any]) -> None:
         if message["kind"] == "status":
             self.asked += 1
-            caller.say("status", status=self._status().as_json())
+            caller.say("status", status=as_json(self._status()))
         else:
             caller.follows = message["kind"] == "follow"
             caller.closed = self.is_left.set

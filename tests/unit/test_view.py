@@ -12,8 +12,9 @@ import pytest
 from support.job_history import RUN, TASK
 from tflaunch.explain import wording
 from tflaunch.explain.cluster_formation import Forming
-from tflaunch.explain.run_status import HostStatus, Status, TaskStatus, read_status
+from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.plan.tensorboard import Reach
+from tflaunch.records import as_json, read_record
 from tflaunch.tui import formatting, live
 from tflaunch.tui import layout as view
 
@@ -275,20 +276,20 @@ def test_figures_are_short(text: str, expected: str) -> None:
 def test_a_malformed_status_is_refused(place: list[str | int], value: object) -> None:
     forming = Forming(NOW, ("worker:1",), (), "do this")
     good = status([task(0)], hosts=(HostStatus("a", "connected"),), forming=forming, tensorboard=Reach("http://a/"))
-    sent = json.loads(json.dumps(good.as_json()))
-    assert read_status(sent) == good
+    sent = json.loads(json.dumps(as_json(good)))
+    assert read_record(Status, sent) == good
     part = functools.reduce(lambda inside, key: inside[key], place[:-1], sent)
     part[place[-1]] = value
     with pytest.raises(ValueError, match="must"):
-        read_status(sent)
+        read_record(Status, sent)
 
 
 def test_a_status_of_another_version_is_read() -> None:
     """Fields that it does not know may be missing, and those that only it knows are ignored."""
-    sent = json.loads(json.dumps(status([task(0)]).as_json()))
+    sent = json.loads(json.dumps(as_json(status([task(0)]))))
     del sent["tasks"][0]["last_line"], sent["forming"], sent["outsiders"]
     sent["later"] = sent["tasks"][0]["later"] = 5
-    assert read_status(sent) == status([task(0, last_line=None)])
+    assert read_record(Status, sent) == status([task(0, last_line=None)])
 
 
 def test_a_failure_is_wrapped_between_words_and_not_inside_commands(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import click
 
 from tflaunch.cli.arguments.launch import LaunchOptions
 from tflaunch.cli.arguments.select import run_argument
-from tflaunch.cli.arguments.spec import WholeNumber, fold_option, quiet_option, say, seconds_in, verbose_option
+from tflaunch.cli.arguments.spec import POSITIVE, Duration, WholeNumber, fold_option, quiet_option, say, verbose_option
 from tflaunch.cli.up import take_over
 from tflaunch.client import runs
 from tflaunch.client.follow import Follower, until_end, watch_to_end
@@ -19,6 +19,7 @@ from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, EXIT_TIMEOUT, TflaunchError
 from tflaunch.tui.screen import Screen
+from tflaunch_worker.readable import duration_words
 
 _PATIENCE = 2.0  # seconds to wait for a terminal that takes nothing, after Ctrl-C
 
@@ -79,8 +80,13 @@ def _take_over(run: str, sentence: str, resume: bool, options: LaunchOptions) ->
 
 @click.command()
 @run_argument
-@click.option("--timeout", metavar="TIME", help="Wait at most this long, for example 1h; then exit with code 124.")
-def wait(run: str | None, timeout: str | None) -> int:
+@click.option(
+    "--timeout",
+    type=Duration("1h", POSITIVE),
+    metavar="TIME",
+    help="Wait at most this long, for example 1h; then exit with code 124.",
+)
+def wait(run: str | None, timeout: float | None) -> int:
     """Wait until RUN has ended, report how, and exit with its exit code.
 
     \b
@@ -92,17 +98,15 @@ def wait(run: str | None, timeout: str | None) -> int:
         observer.catch_up()
         return until_end(observer, say)
 
-    seconds = None if timeout is None else seconds_in(timeout)
-    if timeout is not None and not seconds:
-        raise click.UsageError(f"--timeout {timeout!r} is not a valid duration; write for example 90s or 1h")
     directory = runs.find_run(run)
-    if seconds:
+    if timeout is not None:
         signal.signal(signal.SIGALRM, _give_up)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_REAL, timeout)
     try:
         return watch_to_end(locate_run(directory), say, watch)
     except _TimeIsUpError:
-        raise TflaunchError(f"{directory.name} has not ended within {timeout}, and goes on", EXIT_TIMEOUT) from None
+        late = f"{directory.name} has not ended within {duration_words(timeout or 0.0)}, and goes on"
+        raise TflaunchError(late, EXIT_TIMEOUT) from None
 
 
 class _TimeIsUpError(BaseException):

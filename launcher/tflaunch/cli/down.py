@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 
 from tflaunch.cli.arguments.select import complete_runs
-from tflaunch.cli.arguments.spec import say, seconds_in
+from tflaunch.cli.arguments.spec import Duration, say
 from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import locate_run
 from tflaunch.core.events import StopRequested
 from tflaunch.core.job_state import Phase
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
 from tflaunch.explain.status import state_of_run
 from tflaunch.store import run_dir, run_lock
@@ -28,9 +28,16 @@ _MOMENT = 3.0  # seconds after which it says what it waits for
 
 @click.command()
 @click.argument("run", required=False, shell_complete=complete_runs)
-@click.option("-t", "--timeout", "grace", metavar="GRACE", help="Time to save, before KILL; default: the spec's.")
+@click.option(
+    "-t",
+    "--timeout",
+    "grace",
+    type=Duration("30s"),
+    metavar="GRACE",
+    help="Time to save, before KILL; default: the spec's.",
+)
 @click.option("--all", "everything", is_flag=True, help="Stop all live runs.")
-def down(run: str | None, grace: str | None, everything: bool) -> int:
+def down(run: str | None, grace: float | None, everything: bool) -> int:
     """Stop RUN and wait until all its processes are gone. Stopping a run that has ended is not an error.
 
     RUN is the name of a run or job, or a prefix of one: the live run is stopped. Its tasks get the spec's stop_signal
@@ -43,7 +50,6 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
     """
     if everything and run is not None:
         raise click.UsageError("give a RUN or --all, not both")
-    seconds = None if grace is None else _seconds(grace)
     known = run_dir.newest_first()
     if everything:  # those that wait first, else they would begin
         found = [path for path in known if locate_run(path).begins_after_others()]
@@ -56,8 +62,8 @@ def down(run: str | None, grace: str | None, everything: bool) -> int:
     code = 0
     for path in found:
         try:
-            stop_begun = functools.partial(_end_begun, path, seconds)
-            code = locate_run(open_run(path)).stop_run(seconds, say, stop_begun) or code
+            stop_begun = functools.partial(_end_begun, path, grace)
+            code = locate_run(open_run(path)).stop_run(grace, say, stop_begun) or code
         except TflaunchError as error:
             if not everything:
                 raise
@@ -134,12 +140,3 @@ def _end_replayed(path: Path, grace: float | None, was_live: bool, code: int | N
         code = launch.take_over(path, say, stop=stop)
         return EXIT_INTERNAL if code == EXIT_INTERNAL else 0  # its summary has told what may still run
     return EXIT_INTERNAL if job.unended() else 0
-
-
-def _seconds(text: str) -> float:
-    seconds = seconds_in(text)
-    if seconds is None:
-        raise TflaunchError(
-            f"-t {text!r} is not a valid duration; write seconds, or text such as 30s or 2m", EXIT_USAGE
-        )
-    return seconds

@@ -14,6 +14,7 @@ from tflaunch.client.follow import Follower, watch_to_end
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import TflaunchError
+from tflaunch.interruptible import handle_signals
 from tflaunch.tui.screen import Screen
 from tflaunch_worker import signals
 
@@ -56,9 +57,5 @@ def interrupts_stop(directories: Sequence[Path]) -> Iterator[list[int]]:
         for directory in reversed(directories):
             control_client.request_stop(directory, 0 if len(seen) > 1 else None, number)
 
-    earlier = {number: signal.signal(number, stop) for number in (signal.SIGINT, *signals.ENDING)}
-    try:
+    with handle_signals((signal.SIGINT, *signals.ENDING), stop):
         yield seen
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import click
 
 from tflaunch.cli.arguments.select import run_argument
-from tflaunch.cli.arguments.spec import json_option, say
+from tflaunch.cli.arguments.spec import json_option, print_json, say
 from tflaunch.client import runs
 from tflaunch.client.status import current_status
 from tflaunch.explain import cluster_formation
@@ -44,7 +43,7 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
         return
     current = current_status(directory)
     if as_json:
-        click.echo(json.dumps(current.as_json(), indent=2))
+        print_json(current)
         return
     done = {task.task for task in current.tasks if task.state == "succeeded" and current.exit_code is None}
     is_training = bool(done) and current.phase == "running"

@@ -35,7 +35,8 @@ from tflaunch.cli.follow import follow_run
 from tflaunch.client import runs
 from tflaunch.client.run_location import locate_run
 from tflaunch.feature import engines, features, load
-from tflaunch.runtime.run_config import RunConfig, on_screen
+from tflaunch.runtime.run_config import RunConfig
+from tflaunch.tui.screen import Screen
 from tflaunch_worker import boot
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def start(launching: Launching) -> int:
 
 
 def _screen(options: LaunchOptions) -> Callable[[Sequence[str]], OutputSink]:
-    return functools.partial(on_screen, is_verbose=options.verbose, is_quiet=options.quiet, is_folding=options.fold)
+    return functools.partial(Screen, is_verbose=options.verbose, is_quiet=options.quiet, is_folding=options.fold)
 
 
 def take_over(name: str, options: LaunchOptions) -> int:

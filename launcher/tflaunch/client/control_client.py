@@ -12,8 +12,9 @@ from tflaunch.client.run_location import locate_run
 from tflaunch.client.runs import NoSupervisorError
 from tflaunch.core import policy
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.explain.run_status import Status, read_status
+from tflaunch.explain.run_status import Status
 from tflaunch.interruptible import wait_readable
+from tflaunch.records import read_record
 from tflaunch_worker import linux, wire
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
@@ -67,7 +68,7 @@ class ControlClient:
         """
         answer = self.ask("status")
         try:
-            return read_status(answer.get("status"))
+            return read_record(Status, answer.get("status"))
         except ValueError as error:
             raise self.malformed("status", error) from None
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tflaunch.core.events import Metrics, Name
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.plan.tensorboard import Reach
-from tflaunch.records import as_json, read_record
 from tflaunch_worker.readable import duration_words
 
 MISSING = ("down", "joining", "disconnected", "leaving")
@@ -136,22 +135,6 @@ class Status(NamedTuple):
     """Addresses outside the cluster whose connections to tasks' ports were refused."""
     checkpoint: CheckpointStatus | None = None
     hang: HangStatus | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the status as the JSON that `tflaunch ps --json` prints."""
-        known: dict[str, Any] = as_json(self)
-        return known
-
-
-def read_status(value: object) -> Status:
-    """Read a status that `Status.as_json` wrote, perhaps in another tflaunch version.
-
-    Fields that are missing are None if they may be, and unknown ones are ignored.
-
-    Raises:
-        ValueError: a field is missing or has another type.
-    """
-    return read_record(Status, value)
 
 
 def absence_words(host: HostStatus, now: float) -> str:

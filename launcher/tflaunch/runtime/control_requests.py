@@ -15,7 +15,7 @@ from tflaunch.core.task_state import TaskPhase
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.mailbox import Mailbox
-from tflaunch.records import read_record
+from tflaunch.records import as_json, read_record
 from tflaunch.runtime.control_server import Caller, ControlServer, RefusedError, require_tasks
 from tflaunch.runtime.usage_sampler import ResourceSampler
 from tflaunch_worker import signals
@@ -129,7 +129,7 @@ class Service:
     def _answer(self, caller: Caller, message: dict[str, Any], job: Job) -> None:
         match message["kind"]:
             case "status":
-                self.measured(lambda current: caller.say("status", status=current.as_json()))
+                self.measured(lambda current: caller.say("status", status=as_json(current)))
             case "follow":
                 caller.follows = True
                 caller.say("changed")

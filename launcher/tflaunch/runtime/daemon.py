@@ -14,7 +14,7 @@ from typing import NoReturn
 from tflaunch import interrupts
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.run_status import Status
-from tflaunch.interruptible import wait_readable
+from tflaunch.interruptible import handle_signals, wait_readable
 from tflaunch.store.log_writer import Kept
 from tflaunch.store.run_dir import SUPERVISOR_LOG
 from tflaunch_worker import process_state, signals
@@ -22,6 +22,7 @@ from tflaunch_worker.readable import signal_name
 
 _BEGUN = b"."
 _LONGEST_ANSWER = 8  # bytes
+_FORWARDED = (signal.SIGINT, *signals.ENDING)
 
 
 class Notes:
@@ -30,14 +31,17 @@ class Notes:
     is_live = False
     shows_output = False
 
+    def __init__(self, tasks: Sequence[str] = ()) -> None:
+        """Take no notice of the tasks: their output is in their logs."""
+
     def update(self, status: Status) -> None:
         """Ignore the status: there is no display."""
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:
-        """Ignore the tasks' output: it is in their logs."""
+        """Ignore the tasks' output."""
 
     def finish(self, task: str) -> None:
-        """Ignore the end of a task's output: it is in its log."""
+        """Ignore the end of a task's output."""
 
     def say(self, message: str, is_failure: bool = False) -> None:
         """Write a message with a timestamp."""
@@ -53,24 +57,6 @@ class Notes:
     def close(self, patience: float | None = None, limit: float | None = None) -> bool:
         """Return True: writes are unbuffered."""
         return True
-
-
-def notes(tasks: Sequence[str]) -> Notes:
-    """Return the output sink of a run with these tasks."""
-    return Notes()
-
-
-_FORWARDED = (signal.SIGINT, *signals.ENDING)
-
-
-@contextmanager
-def _interrupts_to(supervisor: int) -> Iterator[None]:
-    earlier = {each: signal.signal(each, lambda got, _: os.kill(supervisor, got)) for each in _FORWARDED}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -92,7 +78,7 @@ def launched(directory: Path, supervise: Callable[[Callable[[], None]], int]) ->
     if pid == 0:
         os.setsid()
         be_supervisor(directory, supervise, writer)
-    with _interrupts_to(pid):
+    with handle_signals(_FORWARDED, lambda number, _: os.kill(pid, number)):
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(writer)
         # no limit: the process has closed its end, or was killed

@@ -16,12 +16,13 @@ from tflaunch.core.events import HostLost, Interrupted, StopRequested
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, out_of_resources
 from tflaunch.explain import status, summary
+from tflaunch.interruptible import handle_signals
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import wiring
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.run_config import RunConfig
-from tflaunch.runtime.watchers import Found
+from tflaunch.runtime.watchers import Findings
 from tflaunch.runtime.wiring import Runtime
 from tflaunch.transport.base import AgentConnector, Link
 from tflaunch_worker import signals
@@ -103,8 +104,8 @@ def _supervise(
                     except (OSError, RuntimeError, MemoryError) as error:
                         _end_without_resources(run, runtime, error)
                         raise
-                    found = runtime.watchers.finish(run)
-                code = _last_words(run, runtime, found)
+                    findings = runtime.watchers.finish(run)
+                code = _last_words(run, runtime, findings)
     except KeyboardInterrupt:  # raised while waiting for the output's reader
         return code or _INTERRUPTED
     runtime.watchers.follow_up(config.say)
@@ -126,19 +127,19 @@ def _end_without_resources(run: Run, runtime: Runtime, error: Exception) -> None
         raise TflaunchError(sentence, code) from None
 
 
-def _last_words(run: Run, runtime: Runtime, found: Found) -> int:
+def _last_words(run: Run, runtime: Runtime, findings: Findings) -> int:
     """Print how the run ended; return tflaunch's exit code."""
     runtime.journal.tell_removal(runtime.sink.say)
     runtime.journal.settle()
-    judged, exit_code = runtime.watchers.judge(run.exit_code)
-    notes = [*_losses(runtime), *judged, *found.notes]
+    exit_code = run.exit_code or findings.exit_code
+    notes = [*_losses(runtime), *findings.notes]
     if notes:
         runtime.collaborators.say("\n".join(notes))
     state = status.state_of_run(run.job, exit_code)
     runtime.sink.say(_summary(run, runtime), is_failure=state == "failed")
-    if found.results:
-        runtime.sink.say("\n".join(found.results))
-    runtime.watchers.each(lambda watcher: watcher.tell_end(run.job, run.known, state, [*notes, *found.results]))
+    if findings.results:
+        runtime.sink.say("\n".join(findings.results))
+    runtime.watchers.each(lambda watcher: watcher.tell_end(run.job, run.known, state, [*notes, *findings.results]))
     runtime.journal.record_end(exit_code, notes, state, summary.last_progress(run.job))
     runtime.service.end(exit_code)
     return exit_code
@@ -171,12 +172,8 @@ def _ignored_ctrl_z(lease: float, say: Callable[[str], None]) -> Iterator[None]:
         signal.SIGTSTP: f"Ctrl-Z is ignored, because {costs}; `tflaunch up -d` gives the prompt back",
         signal.SIGCONT: f"tflaunch was stopped and goes on; {costs}",
     }
-    earlier = {number: signal.signal(number, lambda got, _: say(words[signal.Signals(got)])) for number in words}
-    try:
+    with handle_signals(words, lambda number, _: say(words[signal.Signals(number)])):
         yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
 
 
 def _end_anyway() -> None:
@@ -210,11 +207,9 @@ def _signals_to(mailbox: Mailbox, came: list[int], explain_term: Callable[[], st
         if len(came) == policy.MOST_INTERRUPTS:  # whatever else is waited for: a disk, a thread, a command
             threading.Thread(target=_end_anyway, daemon=True).start()
 
-    earlier = {number: signal.signal(number, enqueue) for number in (signal.SIGINT, *signals.ending_here())}
-    earlier_wake = signal.set_wakeup_fd(mailbox.wake_descriptor, warn_on_full_buffer=False)
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(earlier_wake)
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
+    with handle_signals((signal.SIGINT, *signals.ending_here()), enqueue):
+        earlier = signal.set_wakeup_fd(mailbox.wake_descriptor, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(earlier)

@@ -31,7 +31,7 @@ from tflaunch.plan import placeholders, serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon, foreground
 from tflaunch.runtime.control_requests import Service
-from tflaunch.runtime.run_config import RunConfig, on_screen
+from tflaunch.runtime.run_config import RunConfig
 from tflaunch.runtime.watchers import Supervision, Watchers
 from tflaunch.store import log_writer, run_lock
 from tflaunch.store.journal import Journal, first_record, not_begun, read_journal, readable
@@ -39,6 +39,7 @@ from tflaunch.store.log_sink import OutputSink
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentConnector, Link, LinkError, LoginBound
 from tflaunch.transport.connect import connectors_for
+from tflaunch.tui.screen import Screen
 from tflaunch_worker import wire
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
@@ -124,7 +125,7 @@ def take_over(
     extras: Mapping[str, Any] = {},
     is_detached: bool = False,
     stop: StopRequested | None = None,
-    sink: Callable[[Sequence[str]], OutputSink] = on_screen,
+    sink: Callable[[Sequence[str]], OutputSink] = Screen,
 ) -> int:
     """Continue the run in a directory, or end it; return as `start` does.
 
@@ -240,7 +241,7 @@ def _supervise(config: RunConfig, supervise: Callable[[RunConfig], int]) -> int:
     if not config.is_detached:
         return supervise(config)
     path = config.directory.path
-    with daemon.launched(path, lambda begun: supervise(config._replace(sink=daemon.notes, begun=begun))):
+    with daemon.launched(path, lambda begun: supervise(config._replace(sink=daemon.Notes, begun=begun))):
         return follow.until_running(Observer(path), config.say, config.is_quiet) or 0
 
 
@@ -319,7 +320,7 @@ def supervise_order(order: dict[str, Any]) -> None:
 
     def run(begun: Callable[[], None]) -> int:
         code = code_for_hosts(plan)
-        config = RunConfig(directory, code, daemon.Notes().say, owner=order["owner"], sink=daemon.notes, begun=begun)
+        config = RunConfig(directory, code, daemon.Notes().say, owner=order["owner"], sink=daemon.Notes, begun=begun)
         return start(plan, config)
 
     daemon.be_supervisor(directory.path, run, os.dup(1))

@@ -12,13 +12,6 @@ from tflaunch.store.run_dir import RunDirectory
 from tflaunch.tui.screen import Screen
 
 
-def on_screen(
-    tasks: Sequence[str], is_verbose: bool = False, is_quiet: bool = False, is_folding: bool | None = None
-) -> OutputSink:
-    """Return the output sink that prints on this terminal."""
-    return Screen(tasks, is_verbose, is_quiet, is_folding)
-
-
 class RunConfig(NamedTuple):
     """How one run is supervised.
 
@@ -38,7 +31,7 @@ class RunConfig(NamedTuple):
     is_detached: bool = False
     is_quiet: bool = False
     owner: int | None = None
-    sink: Callable[[Sequence[str]], OutputSink] = on_screen
+    sink: Callable[[Sequence[str]], OutputSink] = Screen
     begun: Callable[[], None] = lambda: None
     secrets: Secrets = NO_SECRETS
     lock: int | None = None

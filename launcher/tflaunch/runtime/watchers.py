@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tflaunch import feature_faults
@@ -50,11 +50,15 @@ class Supervision(NamedTuple):
     has_taken_over: bool
 
 
-class Found(NamedTuple):
-    """What watchers add before and after the summary of a run."""
+class Findings(NamedTuple):
+    """What watchers add to the end of a run.
 
-    notes: list[str]
-    results: list[str]
+    ``notes`` and ``results`` are lines before and after its summary; ``exit_code`` is for a run that has succeeded.
+    """
+
+    notes: Sequence[str] = ()
+    results: Sequence[str] = ()
+    exit_code: int = 0
 
 
 class Watcher:
@@ -80,13 +84,9 @@ class Watcher:
     def recall(self, records: list[dict[str, Any]]) -> None:
         """Take the journal's records after the first: an earlier supervisor was killed."""
 
-    def finish(self, run: Run) -> Found:
+    def finish(self, run: Run) -> Findings | None:
         """Do what is left to do when the last output has arrived and the agents have left."""
-        return Found([], [])
-
-    def judge(self, exit_code: int) -> tuple[list[str], int]:
-        """Return notes on how the run ended, and its exit code."""
-        return [], exit_code
+        return None
 
     def take_annotations(self, known: Annotations) -> None:
         """Take what is known after another annotation."""
@@ -192,22 +192,12 @@ class Watchers:
             raise RefusedError(self._sentence(feature, reason))
         return True
 
-    def finish(self, run: Run) -> Found:
-        """Let all do what is left to do, and return what they tell."""
-        found = self.each(lambda watcher: watcher.finish(run))
-        return Found([note for each in found for note in each.notes], [line for each in found for line in each.results])
-
-    def judge(self, exit_code: int) -> tuple[list[str], int]:
-        """Return the notes of all on how the run ended, and its exit code."""
-        notes: list[str] = []
-
-        def ask(watcher: Watcher) -> None:
-            nonlocal exit_code
-            more, exit_code = watcher.judge(exit_code)
-            notes.extend(more)
-
-        self.each(ask)
-        return notes, exit_code
+    def finish(self, run: Run) -> Findings:
+        """Let all do what is left to do, and return what they have found."""
+        findings = [each for each in self.each(lambda watcher: watcher.finish(run)) if each is not None]
+        notes = [note for each in findings for note in each.notes]
+        results = [line for each in findings for line in each.results]
+        return Findings(notes, results, max((each.exit_code for each in findings), default=0))
 
     def close(self) -> None:
         """End all."""

@@ -18,10 +18,11 @@ from tflaunch.core.events import BreakpointLeft, BreakpointReached, Event, TimeP
 from tflaunch.core.job_state import Phase
 from tflaunch.core.task_state import Breakpoint
 from tflaunch.explain.messages import Logs, messages_about
-from tflaunch.explain.run_status import read_status
+from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.debug import LINK_LOST
 from tflaunch.features.debug.debugger_relay import Debugging
+from tflaunch.records import as_json, read_record
 from tflaunch.tui import layout
 from tflaunch_worker.features.debug import FEATURE, breakpoints
 from tflaunch_worker.features.debug.in_tasks import tflaunch_breakpoint
@@ -71,7 +72,7 @@ def test_users_hear_where_a_task_waits_and_how_to_get_there() -> None:
     sentence = "worker:1 waits at a breakpoint in train.py, line 40, in step: tflaunch debug run worker:1"
     assert told(history, REACHED) == [sentence]
     shown = status(history.job, StatusInputs(0.0, "logs", True, history.now))
-    assert read_status(json.loads(json.dumps(shown.as_json()))) == shown
+    assert read_record(Status, json.loads(json.dumps(as_json(shown)))) == shown
     assert [task.breakpoint for task in shown.tasks] == [None, "train.py, line 40, in step"]
     assert [task.state for task in shown.tasks] == ["running", "running"]
     table = layout.table(shown, now=history.now)

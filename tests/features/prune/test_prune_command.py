@@ -13,7 +13,7 @@ from support.launch import PATIENCE, Launch
 from support.terminals import Terminal
 from tflaunch.errors import EXIT_USAGE
 
-KEPT = "the newest 10 runs of a job stay (--keep), and those of the last 7d (--older-than)"
+KEPT = "the newest 10 runs of a job stay (--keep), and those of the last 7 d (--older-than)"
 
 pytestmark = pytest.mark.cli
 

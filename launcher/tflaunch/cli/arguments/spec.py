@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import json
+import math
 import re
 import shlex
 import sys
@@ -22,6 +23,7 @@ from tflaunch.clusterspec import spec_file
 from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
 from tflaunch.clusterspec.values import parse_duration
 from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
+from tflaunch_worker.readable import duration_words
 
 STDIN = Path("-")
 
@@ -73,6 +75,31 @@ class WholeNumber(click.IntRange):
             self.fail(f"{value!r} is not a whole number from {least} {end}; write {remedy}.", param, ctx)
 
 
+class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic in earlier versions
+    """A duration such as ``90``, ``90s`` or ``10m``, in seconds, with an example for its errors."""
+
+    name = "duration"
+
+    def __init__(self, example: str, least: float = 0.0, most: float = math.inf) -> None:
+        self._example = example
+        self._least = least
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds.
+
+        Raises:
+            click.BadParameter: it is not a duration, or out of range.
+        """
+        seconds = parse_duration(value)
+        if seconds is None or not self._least <= seconds <= self._most:
+            end = "" if self._most == math.inf else f" of at most {duration_words(self._most)}"
+            self.fail(f"{value!r} is not a valid duration{end}; write for example {self._example}", param, ctx)
+        return seconds
+
+
+POSITIVE = 0.001
+"""The least of a `Duration` that must not be 0."""
 _PROGRAM = re.compile(r"python[\d.]*|.*\.(py|sh)|\.{0,2}/.+")
 
 
@@ -137,18 +164,13 @@ def read_file(path: Path) -> SpecFile:
     return spec_file.read_spec_file(path)
 
 
-def seconds_in(text: str) -> float | None:
-    """Parse a duration, such as ``90``, ``90s`` or ``10m``, to seconds, or None."""
-    return parse_duration(text)
-
-
 def moment_in(text: str, option: str) -> float:
     """Parse an option's value, a duration ago or a date, to seconds since the epoch.
 
     Raises:
         TflaunchError: it is neither.
     """
-    seconds = seconds_in(text)
+    seconds = parse_duration(text)
     if seconds is not None:
         return time.time() - seconds
     try:

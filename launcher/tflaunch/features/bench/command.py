@@ -7,14 +7,15 @@ from pathlib import Path
 import click
 
 from tflaunch.cli.arguments.spec import (
+    POSITIVE,
     CommandAfterDashes,
+    Duration,
     WholeNumber,
     command_argument,
     json_option,
     print_json,
     read_file,
     say,
-    seconds_in,
     set_option,
     spec_argument,
     warn,
@@ -35,13 +36,6 @@ def _counts(context: click.Context, parameter: click.Parameter, value: str) -> t
             f"--workers {value!r} is not a list of numbers from 1 to {_MOST_WORKERS}; write for example 1,2,4"
         )
     return tuple(sorted({int(word) for word in words}))
-
-
-def _duration(context: click.Context, parameter: click.Parameter, value: str) -> float:
-    seconds = seconds_in(value)
-    if not seconds:
-        raise click.UsageError(f"--limit {value!r} is not a valid duration; write for example 10m")
-    return seconds
 
 
 @click.command(cls=CommandAfterDashes)
@@ -70,7 +64,9 @@ def _duration(context: click.Context, parameter: click.Parameter, value: str) ->
     metavar="N",
     help="Examples in a step of each worker, if it stays the same.",
 )
-@click.option("--limit", callback=_duration, default="10m", metavar="DURATION", help="Longest run; default: 10m.")
+@click.option(
+    "--limit", type=Duration("10m", POSITIVE), default="10m", metavar="DURATION", help="Longest run; default: 10m."
+)
 @json_option
 def bench(
     spec: Path,

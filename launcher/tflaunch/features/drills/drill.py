@@ -19,7 +19,8 @@ from tflaunch.core.job_state import Job
 from tflaunch.core.policy import gang_runs
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch.runtime.watchers import Supervision, Watcher
+from tflaunch.runtime.loop import Run
+from tflaunch.runtime.watchers import Findings, Supervision, Watcher
 from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:
@@ -203,14 +204,14 @@ class FaultInjector(Watcher):
         for go_on in stopped:
             go_on()
 
-    def judge(self, exit_code: int) -> tuple[list[str], int]:
-        """Return a sentence per fault, and the exit code.
+    def finish(self, run: Run) -> Findings:
+        """Return a sentence per fault.
 
         A drill that injected nothing must not look like one that passed.
         """
         is_done = all(outcome.injected_at is not None for outcome in self._outcomes)
-        code = EXIT_INTERNAL if exit_code == 0 and not is_done else exit_code
-        return report_faults(self._outcomes, exit_code), code
+        notes = report_faults(self._outcomes, run.exit_code)
+        return Findings(notes, exit_code=0 if is_done else EXIT_INTERNAL)
 
     def _on_due(self, number: int) -> None:
         """Inject a fault that is due; postpone it while the job recovers."""

@@ -11,13 +11,13 @@ import click
 
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
-from tflaunch.cli.arguments.spec import seconds_in
+from tflaunch.cli.arguments.spec import POSITIVE, Duration
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.feature import engines
 from tflaunch.features.files.collect import Collection, FileAgent
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.loop import Run
-from tflaunch.runtime.watchers import Found, Supervision, Watcher
+from tflaunch.runtime.watchers import Findings, Supervision, Watcher
 from tflaunch.transport.base import LinkError
 
 if TYPE_CHECKING:
@@ -33,10 +33,7 @@ def read_interval(text: str) -> float:
     Raises:
         click.UsageError: it is not a duration.
     """
-    seconds = seconds_in(text)
-    if not seconds:
-        raise click.UsageError(f"{_FLAG} {text!r} is not a valid duration; write for example 10m")
-    return seconds
+    return Duration("10m", POSITIVE).convert(text, None, None)
 
 
 def check_start(value: float, launching: Launching) -> None:
@@ -75,18 +72,18 @@ class Collector(Watcher):
             self._is_scheduled = True
             self._mailbox.call_at(now + self._every, self._collect)
 
-    def finish(self, run: Run) -> Found:
+    def finish(self, run: Run) -> Findings:
         """Fetch what the spec wants; tell what was fetched, and what was not."""
         job = run.job
         if not self._stop(run):
-            return Found([f"nothing was collected, because a disk does not answer; try `tflaunch fetch {job.run}`"], [])
+            return Findings([f"nothing was collected, because a disk does not answer; try `tflaunch fetch {job.run}`"])
         if not (job.plan.collect and job.has_started):
-            return Found([], [])
+            return Findings()
         collection = Collection(self._path, job, job.plan.collect, self._wake)
         if run.is_cut_short or not run.serve_until(lambda: collection.is_over):
             collection.cancel()
         fetched, missing = collection.summary()
-        return Found(missing, fetched)
+        return Findings(missing, fetched)
 
     def _stop(self, run: Run) -> bool:
         """Stop, so that files can be collected at the end; return whether it is possible."""

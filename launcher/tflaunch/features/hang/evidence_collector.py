@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
 from tflaunch.client.control_client import ControlClient
-from tflaunch.explain.run_status import Status, read_status
+from tflaunch.explain.run_status import Status
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.mailbox import Mailbox
 from tflaunch.records import read_record
@@ -98,6 +98,6 @@ def request_stacks(directory: Path) -> tuple[Status, list[Evidence], list[str]]:
         while answer["kind"] == "evidence":
             found.append(read_record(Evidence, answer))
             answer = client.next_answer()
-        return read_status(answer.get("status")), found, fields.texts(answer, "silent_hosts")
+        return read_record(Status, answer.get("status")), found, fields.texts(answer, "silent_hosts")
     except ValueError as error:
         raise client.malformed("answer", error) from None

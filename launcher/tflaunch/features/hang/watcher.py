@@ -14,6 +14,7 @@ from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.evidence_collector import Collector
 from tflaunch.features.hang.silence_watch import SilenceWatch
+from tflaunch.records import as_json
 from tflaunch.runtime.control_server import Caller
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker.printable import printable
@@ -67,8 +68,6 @@ class HangWatcher(Watcher):
             for each in evidence.values():
                 caller.say("evidence", **records.as_json(each))
             silent = list(silent_hosts)
-            self._supervision.measured(
-                lambda current: caller.say("done", status=current.as_json(), silent_hosts=silent)
-            )
+            self._supervision.measured(lambda current: caller.say("done", status=as_json(current), silent_hosts=silent))
 
         self._evidence.collect(tell)

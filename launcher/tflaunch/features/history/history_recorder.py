@@ -13,7 +13,7 @@ from tflaunch.clusterspec.values import MAX_TASKS
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.explain.run_status import Status, TaskStatus
 from tflaunch.runtime.loop import Run
-from tflaunch.runtime.watchers import Found, Supervision, Watcher
+from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.history import MOST_BYTES, Figures, Moment, lines_in, moments_in
 from tflaunch.store.run_dir import HISTORY_NAME
 
@@ -101,7 +101,7 @@ class HistoryRecorder(Watcher):
             self._writer = HistoryWriter(self._supervision.config.directory.path)
             self._mailbox.call_at(now + self._writer.interval, self._measure)
 
-    def finish(self, run: Run) -> Found:
+    def finish(self, run: Run) -> None:
         """Record what tasks had reported when they exited."""
         found = {
             task: Figures(step=state.reached.step or None, metrics=dict(state.metrics))
@@ -109,7 +109,6 @@ class HistoryRecorder(Watcher):
             if state.reached.step or state.metrics
         }
         self._add(found)
-        return super().finish(run)
 
     def _measure(self) -> None:
         if self._job.phase is not Phase.ENDED and self._writer is not None:

@@ -14,7 +14,7 @@ from tflaunch.features.kubernetes import kubectl
 from tflaunch.features.kubernetes.cluster import cluster_of
 from tflaunch.features.kubernetes.kubectl import KubectlError
 from tflaunch.runtime.loop import Run
-from tflaunch.runtime.watchers import Found, Supervision, Watcher
+from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker.printable import printable
 
 _PATIENCE = 5.0  # seconds for an answer
@@ -51,10 +51,9 @@ class PodEnds(Watcher):
                 self._asking.add(name)
                 threading.Thread(target=self._ask, args=(name, is_emptied), daemon=True).start()
 
-    def finish(self, run: Run) -> Found:
+    def finish(self, run: Run) -> None:
         """Wait for the answers: the summary names the cause."""
         run.serve_until(lambda: not self._asking)
-        return Found([], [])
 
     def _ask(self, pod: str, is_deleted: bool) -> None:
         try:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options
-from tflaunch.cli.arguments.spec import json_option, print_json, read_file, say, seconds_in, set_option, warn
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.cli.arguments.spec import POSITIVE, Duration, json_option, print_json, read_file, say, set_option, warn
+from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.explain.wording import counted
 from tflaunch.store.run_dir import home
 
@@ -19,14 +19,20 @@ if TYPE_CHECKING:
     from tflaunch.plan.model import Plan
 
 _SOURCE = "command line"
-_IDLE = "10m"
+_IDLE = 600.0  # seconds
 _PYTHON = "python"
 
 
 @click.command()
 @click.argument("spec", required=False, type=click.Path(readable=False, path_type=Path))
 @click.option("--modules", metavar="M1,M2", help="What to import; default: `preload` of SPEC, or else tensorflow.")
-@click.option("--for", "idle", metavar="TIME", help=f"End when unused for TIME; default: `warm` of SPEC, or {_IDLE}.")
+@click.option(
+    "--for",
+    "idle",
+    type=Duration("90s or 1h", POSITIVE),
+    metavar="TIME",
+    help="End when unused for TIME; default: `warm` of SPEC, or 10m.",
+)
 @click.option("--python", metavar="PYTHON", help=f"The interpreter, without SPEC; default: {_PYTHON}.")
 @cluster_options
 @set_option
@@ -36,7 +42,7 @@ _PYTHON = "python"
 def warm(
     spec: Path | None,
     modules: str | None,
-    idle: str | None,
+    idle: float | None,
     python: str | None,
     roles: ClusterOptions,
     settings: tuple[str, ...],
@@ -75,7 +81,7 @@ def warm(
     if spec is None and not starting:
         return _show(warm_servers.on_this_machine(is_stop=stop), [], stop, as_json)
     given = [f"preload={json.dumps(modules.split(','))}"] * bool(modules) if modules else []
-    given += [f"warm={json.dumps(_seconds(idle))}"] if idle else []
+    given += [f"warm={json.dumps(idle)}"] if idle else []
     plan = _plan(spec, python or _PYTHON, roles, (*settings, *given))
     if not (stop or is_list):
         warm_servers.start_servers(plan)
@@ -84,13 +90,6 @@ def warm(
         why = f"what it has imported has changed meanwhile, or it cannot write to {home()}"
         problems = [f"no warm server has stayed: its process has ended with the run that imported for it, as {why}"]
     return _show(found, problems, stop, as_json)
-
-
-def _seconds(text: str) -> float:
-    seconds = seconds_in(text)
-    if seconds is None:
-        raise TflaunchError(f"--for {text!r} is not a valid duration; write for example 90s or 1h", EXIT_USAGE)
-    return seconds
 
 
 def _plan(spec: Path | None, python: str, roles: ClusterOptions, settings: tuple[str, ...]) -> Plan:
@@ -107,7 +106,7 @@ def _plan(spec: Path | None, python: str, roles: ClusterOptions, settings: tuple
         data = {"name": "warm", "cluster": cluster_of(roles), "command": [python, "-c", "pass"]}
         loaded = prepare.spec_from_data(source, load.apply_settings(source, data, settings), directory)
     if not loaded.warm:
-        loaded = loaded.model_copy(update={"warm": seconds_in(_IDLE)})
+        loaded = loaded.model_copy(update={"warm": _IDLE})
     loaded, warnings = prepare.complete(source, directory, loaded)
     warn(source, warnings)
     return prepare.make_plan(directory, loaded)

@@ -11,7 +11,7 @@ import click
 
 from tflaunch import private_files
 from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
-from tflaunch.cli.arguments.spec import json_option, print_json, say, seconds_in
+from tflaunch.cli.arguments.spec import Duration, json_option, print_json, say
 from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient
 from tflaunch.errors import EXIT_INTERNAL
@@ -25,10 +25,18 @@ _PATIENCE = 60.0  # seconds after the end, which a busy host and its link may ne
 
 
 @click.command()
-@click.option("--for", "duration", metavar="TIME", default="2s", show_default=True, help="How long, at most 10m.")
+@click.option(
+    "--for",
+    "seconds",
+    type=Duration("2s", LEAST_SECONDS, MOST_SECONDS),
+    metavar="TIME",
+    default="2s",
+    show_default=True,
+    help="How long, at most 10m.",
+)
 @json_option
 @run_and_tasks_argument
-def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
+def profile(seconds: float, as_json: bool, words: tuple[str, ...]) -> int:
     """Profile the TASKs of RUN, by default all, at the same time, while they train; programs need no code for it.
 
     Their Python stacks are read from memory, and drawn as flame graphs.
@@ -37,7 +45,6 @@ def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
     Example:
       tflaunch profile --for 5s worker:0 worker:1
     """
-    seconds = _seconds(duration)
     directory, wanted = choose(words)
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
     made: list[TaskProfile] = []
@@ -59,15 +66,6 @@ def profile(duration: str, as_json: bool, words: tuple[str, ...]) -> int:
         return EXIT_INTERNAL
     say(f"the flame graphs are in {os.path.dirname(paths[0])}; browsers show them")
     return 0
-
-
-def _seconds(text: str) -> float:
-    seconds = seconds_in(text)
-    if seconds is None or not LEAST_SECONDS <= seconds <= MOST_SECONDS:
-        raise click.BadParameter(
-            f"{text!r} is not a duration from 100ms to 10m; write for example 2s", param_hint="--for"
-        )
-    return seconds
 
 
 class TaskProfile(NamedTuple):

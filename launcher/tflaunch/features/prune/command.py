@@ -8,14 +8,14 @@ import time
 import click
 
 from tflaunch.cli.arguments.select import complete_runs
-from tflaunch.cli.arguments.spec import WholeNumber, json_option, say, seconds_in
-from tflaunch.errors import EXIT_USAGE, TflaunchError
+from tflaunch.cli.arguments.spec import Duration, WholeNumber, json_option, say
 from tflaunch.features.prune import prune as old_runs
 from tflaunch.features.prune import pruning
 from tflaunch.plan.model import RetentionPlan
+from tflaunch_worker.readable import duration_words
 
 _KEEP = 10
-_OLDER_THAN = "7d"
+_OLDER_THAN = 7 * 86400.0  # seconds
 
 
 @click.command()
@@ -23,8 +23,9 @@ _OLDER_THAN = "7d"
 @click.option("--keep", type=WholeNumber(0), metavar="N", help=f"Keep the newest N runs of each job; default: {_KEEP}.")
 @click.option(
     "--older-than",
+    type=Duration("12h or 30d"),
     metavar="TIME",
-    help=f"Remove only runs that ended at least this long ago, such as 12h or 30d; default: {_OLDER_THAN}.",
+    help="Remove only runs that ended at least this long ago, such as 12h or 30d; default: 7d.",
 )
 @click.option("--hosts", is_flag=True, help="Also remove the copies of synced code on the hosts of these runs.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed, with sizes.")
@@ -35,7 +36,7 @@ _OLDER_THAN = "7d"
 def prune(
     names: tuple[str, ...],
     keep: int | None,
-    older_than: str | None,
+    older_than: float | None,
     hosts: bool,
     dry_run: bool,
     yes: bool,
@@ -70,18 +71,11 @@ def prune(
     if names:
         found = old_runs.find_named(names, time.time())
     else:
-        keep, older_than = _KEEP if keep is None else keep, older_than or _OLDER_THAN
-        found = old_runs.find_old(RetentionPlan(keep, _seconds(older_than)), time.time())
-        staying = f": the newest {keep} runs of a job stay (--keep), and those of the last {older_than} (--older-than)"
+        keep, older_than = _KEEP if keep is None else keep, _OLDER_THAN if older_than is None else older_than
+        found = old_runs.find_old(RetentionPlan(keep, older_than), time.time())
+        last = duration_words(older_than)
+        staying = f": the newest {keep} runs of a job stay (--keep), and those of the last {last} (--older-than)"
     if not (dry_run or yes) and (found.runs or found.cached) and not pruning.is_confirmed(found, hosts):
         say("nothing was removed")
         return 0
     return pruning.remove_all(found, with_hosts=hosts, is_dry_run=dry_run, as_json=as_json, staying=staying)
-
-
-def _seconds(text: str) -> float:
-    seconds = seconds_in(text)
-    if seconds is None:
-        message = f"--older-than {text!r} is not a valid duration; write for example 12h or 30d"
-        raise TflaunchError(message, EXIT_USAGE)
-    return seconds

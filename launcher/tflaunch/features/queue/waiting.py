@@ -173,7 +173,7 @@ class _Waiter:
                 launch.code_for_hosts(plan),
                 daemon.Notes().say,
                 extras=self._extras,
-                sink=daemon.notes,
+                sink=daemon.Notes,
                 begun=lambda: tickets.leave(path),
                 lock=lock,
             )

@@ -20,7 +20,7 @@ from typing import Any
 from tflaunch import __version__, private_files
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.runtime.loop import Run
-from tflaunch.runtime.watchers import Found, Supervision, Watcher
+from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.run_dir import PATCH_NAME, RECORD_NAME
 from tflaunch_worker import linux, procfs
 from tflaunch_worker.inspect import cores, interpreter
@@ -50,11 +50,10 @@ class Recorder(Watcher):
     def _write(self) -> None:
         write(self._supervision.config.directory.path, self._supervision.job.original)
 
-    def finish(self, run: Run) -> Found:
+    def finish(self, run: Run) -> None:
         """Wait until the record is written."""
         if self._thread is not None:
             self._thread.join(_END_PATIENCE)
-        return Found([], [])
 
 
 def describe(plan: Plan) -> tuple[dict[str, Any], bytes]:

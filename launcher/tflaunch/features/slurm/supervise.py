@@ -49,7 +49,7 @@ def supervise(directory: Path) -> int:
 
     explain = functools.partial(job_ends.explain_term, directory)
     code = launch.code_for_hosts(plan)
-    config = RunConfig(run, code, say, order.extras, sink=daemon.notes, begun=begun, explain_term=explain)
+    config = RunConfig(run, code, say, order.extras, sink=daemon.Notes, begun=begun, explain_term=explain)
     exit_code = launch.start(plan, config)
     if exit_code == EXIT_PREFLIGHT:
         _begin_elsewhere(directory, plan)

@@ -24,6 +24,7 @@ from tflaunch.features.file_tree import tree_size
 from tflaunch.features.web.inspection import machines_of
 from tflaunch.features.web.timeline import Timeline
 from tflaunch.features.web.waits import waits_of
+from tflaunch.records import as_json
 from tflaunch.store.log_writer import tail
 
 _POLL = 1.0  # seconds between two reads of a run in which nothing changes
@@ -146,7 +147,7 @@ class RunFeed:
             self._publish("machines", machines_of(self.directory, observer.job, self._gpus))
         waits = records.as_json(waits_of(observer.job, observer.epoch)) if observer.outcome is Outcome.LIVE else []
         more = {"explanation": records.as_json(explained), "waits": waits, "size": self._size_on_disk()}
-        self._publish("status", {**current.as_json(), **more, "now": time.time()})
+        self._publish("status", {**as_json(current), **more, "now": time.time()})
         self.pieces.pop("trouble", None)
         if observer.outcome is Outcome.LIVE:
             self._is_forgotten.wait(_MIN_INTERVAL + _PER_TASK * len(current.tasks))
