@@ -128,7 +128,7 @@ def _read(text: bytes, suffix: str, number: int) -> Sequence[Problem]:
         file = spec_file.read_spec_stream(io.BytesIO(text), "case")._replace(suffix=suffix)
         spec = load.load_spec(file, environ={"HOME": "/nowhere", "TFLAUNCH_CONFIG": ""})
         if spec.discover or spec.pool is not None:
-            spec = resolve.assumed("case", spec)
+            spec = resolve.with_hosts("case", spec, Path("/nowhere"), is_offline=True)
         found = prepare.check_spec("case", Path("/nowhere"), spec)
         _plan(spec, number)
         return found

@@ -63,5 +63,5 @@ def test_damage_is_told_with_its_place(damage: Callable[[bytes], bytes], reason:
     assert told.startswith(f"run {run.name}: line 2 of {path} is damaged (")
     assert reason in told
     assert told.endswith(f"what its tasks wrote is in {run / 'logs'}")
-    states = {entry["run"]: entry["state"] for entry in run_list.overview()}
+    states = {entry.run: entry.state for entry in run_list.overview()}
     assert states == {sound.name: "succeeded", run.name: "unreadable"}

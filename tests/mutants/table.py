@@ -383,7 +383,7 @@ MUTANTS: Mapping[str, Edit] = {
         "agents.session.Session._read_greeting", "in self._outbox.begin_link()", "in ()", Invariant("I5", 1306)
     ),
     "orders that were not obeyed are forgotten": Edit(
-        "agents.outbox.CommandOutbox.forget", "self._waiting[0][0] <= obeyed", "True", Suite("unit/test_calls.py")
+        "agents.frame_link.CommandOutbox.forget", "self._waiting[0][0] <= obeyed", "True", Suite("unit/test_calls.py")
     ),
     "a host that cannot be reached counts as dead": Edit(
         "agents.reconnect.Reconnector._look_at",

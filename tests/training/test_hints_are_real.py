@@ -7,8 +7,8 @@ import json
 import pytest
 
 from support.launch import Launch
+from tflaunch.explain.causes import last_traceback
 from tflaunch.explain.hints import Facts, find_hint, saw_peer_vanish
-from tflaunch.explain.tracebacks import last_traceback
 
 pytestmark = [
     pytest.mark.tensorflow,

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tflaunch.core import restart_rules
-from tflaunch.explain.tracebacks import clipped, failure_words, last_traceback
+from tflaunch.explain.causes import clipped, failure_words, last_traceback
 from tflaunch_worker.agent.last_output import KEPT, LastOutput
 from tflaunch_worker.failures import Frame, bounded, failure_signature, find_failure
 

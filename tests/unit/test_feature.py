@@ -20,7 +20,6 @@ from tflaunch.feature import Engine, Feature, features, load
 from tflaunch.plan.model import HostPlan
 from tflaunch.runtime import launch, submitting
 from tflaunch.runtime.submitting import SpecOrder
-from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport import connect
 from tflaunch_worker.feature import RAISE_FAULTS, find_features
 
@@ -117,14 +116,13 @@ def test_a_host_that_only_a_missing_feature_reaches_is_refused(tmp_path: Path, m
     plan = planned(
         {"cluster": {"worker": ["near", "far"]}, "command": ["true"]}, MACHINE._replace(local_names=frozenset({"near"}))
     )
-    directory = RunDirectory.existing(tmp_path, tmp_path)
     monkeypatch.setattr(connect, "features", lambda: {"some": Feature(connectors={"ssh": f"{__name__}:Reaching"})})
-    assert connect.connectors_for(plan, directory)["far"] is Reaching.connector
+    assert connect.connectors_for(plan, tmp_path)["far"] is Reaching.connector
     monkeypatch.setattr(connect, "features", lambda: {"other": Feature()})
     with pytest.raises(TflaunchError, match=f"^host far: {MISSING}$"):
-        connect.connectors_for(plan, directory)
+        connect.connectors_for(plan, tmp_path)
     near = plan._replace(hosts=tuple(host for host in plan.hosts if host.host != "far"))
-    assert connect.connectors_for(near, directory).keys() == {"near"}
+    assert connect.connectors_for(near, tmp_path).keys() == {"near"}
 
 
 def test_code_for_other_hosts_is_refused_without_the_feature_that_copies_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from tflaunch.store.log_writer import Kept
 from tflaunch.tui import backlog
 from tflaunch.tui import fold as log_fold
 from tflaunch.tui.backlog import Backlog, Piece
-from tflaunch.tui.escapes import without_commands
 from tflaunch.tui.fold import Folded, Folder, LiveFold, spans
+from tflaunch.tui.formatting import without_commands
 
 pytestmark = pytest.mark.unit
 

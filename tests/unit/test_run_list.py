@@ -65,11 +65,11 @@ def test_of_a_live_run_only_its_progress_is_read_while_its_journal_says_nothing_
     for step in (5, 6):
         history.write_text(json.dumps([NOW, {"worker:0": [step]}]) + "\n")
         (entry,) = runs.overview()
-        assert (entry["state"], entry["step"]) == ("joining", step)
+        assert (entry.state, entry.step) == ("joining", step)
     assert read == [directory.run]
     os.close(lock)
     (entry,) = runs.overview()
-    assert entry["state"] == "lost"
+    assert entry.state == "lost"
     journal.close()
 
 
@@ -80,18 +80,18 @@ def test_runs_that_have_ended_are_read_once(read: list[str]) -> None:
     runs = RememberedRuns()
     assert runs.overview() == run_list.overview()
     read.clear()
-    assert [entry["run"] for entry in runs.overview()] == [entry["run"] for entry in run_list.overview()]
+    assert [entry.run for entry in runs.overview()] == [entry.run for entry in run_list.overview()]
     assert read.count(first.name) == read.count(second.name) == 1  # by the second of the two
     assert read.count(live.run) == 2
     journal.record_end(1, [], "failed")
     journal.close()
     shutil.rmtree(second)
-    assert {entry["run"]: entry["state"] for entry in runs.overview()} == {first.name: "succeeded", live.run: "failed"}
+    assert {entry.run: entry.state for entry in runs.overview()} == {first.name: "succeeded", live.run: "failed"}
     read.clear()
     resumed = Journal(RunDirectory.existing(first, first / "logs"), 2)
     resumed.record_end(2, [], "failed")
     resumed.close()
-    assert {entry["run"]: entry["exit_code"] for entry in runs.overview()} == {first.name: 2, live.run: 1}
+    assert {entry.run: entry.exit_code for entry in runs.overview()} == {first.name: 2, live.run: 1}
     assert read == [first.name]
 
 
@@ -109,11 +109,11 @@ def test_runs_that_have_ended_are_read_once(read: list[str]) -> None:
 def test_a_terminal_shows_the_columns_that_fit(width: int | None, titles: str) -> None:
     """Those that matter most; a pipe gets all. Names of metrics were once recorded as the program had sent them."""
     old = ended("old", (7, {"\x1b]0;x\x07": 1.0, "\u202e": 2.0}))
-    assert run_list.overview()[0]["metrics"] == {r"\x1b]0;x\x07": 1.0, r"\u202e": 2.0}
+    assert run_list.overview()[0].metrics == {r"\x1b]0;x\x07": 1.0, r"\u202e": 2.0}
     shutil.rmtree(old)
     ended("run-lr0.1", (7, {"accuracy": 0.5, "loss": 1.25}), lr="0.1")
     entries = run_list.overview()
-    text = run_list.table(entries, entries[0]["started"] or NOW, width)
+    text = run_list.table(entries, entries[0].started or NOW, width)
     assert text.splitlines()[0].split() == titles.split()
 
 
@@ -147,11 +147,11 @@ def test_places_are_asked_in_order_and_imported_for_their_runs_only(monkeypatch:
 def test_a_run_that_has_not_begun_has_no_supervisor_to_connect_to() -> None:
     """An empty journal is damaged."""
     path = RunDirectory("train").path
-    assert run_list.entry_of(path)["state"] == "not begun"
+    assert run_list.entry_of(path).state == "not begun"
     with pytest.raises(TflaunchError, match=f"run {path.name} has not begun"):
         read_journal(path)
     (path / JOURNAL_NAME).touch()
-    assert run_list.entry_of(path)["state"] == "unreadable"
+    assert run_list.entry_of(path).state == "unreadable"
     with pytest.raises(NoSupervisorError):
         ControlClient(path)
     control_client.request_stop(path, None)

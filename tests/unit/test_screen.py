@@ -16,9 +16,8 @@ from support.readable import AGES, DURATIONS, SIGNALS
 from tflaunch.explain import startup_messages
 from tflaunch.explain.startup_messages import NOTE, StartupMessages
 from tflaunch.store.log_reader import Line
-from tflaunch.tui.log_printer import LogPrinter, local_time
-from tflaunch.tui.screen import Screen
-from tflaunch.tui.task_lines import TaskLines
+from tflaunch.tui.fold import LogPrinter, local_time
+from tflaunch.tui.screen import Screen, TaskLines
 from tflaunch.tui.terminal import Region
 from tflaunch_worker.readable import age_words, duration_words, exit_words, signal_name
 

@@ -50,11 +50,6 @@ class LeftFiles:
         self._waiting.clear()
 
     def _read_announcement(self, message: dict[str, Any], body: bytes) -> None:
-        """Fetch an announced file, unless it is stored already.
-
-        Raises:
-            ValueError: the agent was not asked for the file, it is too large, or it is announced twice.
-        """
         name = fields.text(message, "name", _LONGEST_NAME)
         file = LeftFile(fields.text(message, "task"), fields.integer(message, "attempt"), name)
         most = self._session.most_bytes(*file)
@@ -66,7 +61,6 @@ class LeftFiles:
             self._begin()
 
     def _begin(self) -> None:
-        """Fetch the next file that is not stored yet."""
         while self._waiting:
             file, size = self._waiting[0]
             received = self._store.received(file)

@@ -58,17 +58,15 @@ class LinkHealth:
         self._heartbeat = heartbeat
         self._lease = lease
         self._violations = self._useless_links = self._unanswered_links = 0
-        self._opened_at = self._asked_at = self._answered_at = 0.0
+        self._opened_at = self._answered_at = 0.0
+        self.asked_at = 0.0
+        """When the last keep-alive was sent."""
         self._seen_before = 0
 
     def note_link(self, now: float, seen: int) -> None:
         """Note a new link; ``seen`` is the number of the last event received before."""
-        self._opened_at = self._asked_at = self._answered_at = now
+        self._opened_at = self.asked_at = self._answered_at = now
         self._seen_before = seen
-
-    def note_question(self, now: float) -> None:
-        """Note a keep-alive sent."""
-        self._asked_at = now
 
     def note_answer(self, asked_at: float) -> None:
         """Note the answer to what was sent at ``asked_at``."""
@@ -80,7 +78,7 @@ class LinkHealth:
 
     def why_lost(self, now: float, heard_at: float) -> str:
         """Return why the link is lost, or ""; ``heard_at``: when data last arrived."""
-        silence, unanswered = now - heard_at, self._asked_at - self._answered_at
+        silence, unanswered = now - heard_at, self.asked_at - self._answered_at
         if silence >= self._heartbeat:
             return f"no message arrived for {duration_words(silence)}"
         if unanswered >= self._lease / 2:  # its messages may arrive while ours do not

@@ -153,11 +153,7 @@ class Output:
 
 
 def _checked(times: list[Any], offset: int, size: int) -> Times:
-    """Check the times of a frame that holds ``size`` bytes from ``offset`` on.
-
-    Raises:
-        ValueError: they are not in order, or refer to other bytes.
-    """
+    """Return the times of a frame that holds ``size`` bytes from ``offset`` on, or raise ValueError."""
     checked: Times = []
     end = offset + size
     for time in reversed(times):

@@ -50,20 +50,6 @@ class Greeting(NamedTuple):
     gpus: Annotated[int, Range(0, 10_000)] | None = None
 
 
-class LiveTask(NamedTuple):
-    """A task that lives."""
-
-    attempt: events.Attempt
-    pid: events.Count
-
-
-class LiveTasks(NamedTuple):
-    """The reply to ``look``: live tasks, and the seconds left of the lease."""
-
-    tasks: dict[str, LiveTask]
-    lease_left: events.Seconds
-
-
 AnyPulse = TypeVar("AnyPulse", Pulse, Greeting)
 
 
@@ -83,17 +69,6 @@ def read_pulse(kind: type[AnyPulse], message: Mapping[str, Any], last_order: int
     if pulse.obeyed > last_order or not 0 <= pulse.sent <= now:
         raise ValueError("it answers what it was not sent")
     return pulse
-
-
-def read_live_tasks(message: Mapping[str, Any]) -> LiveTasks:
-    """Return the reply to ``look`` in a message.
-
-    Raises:
-        ValueError: the message is malformed.
-    """
-    if message["kind"] != "seen":
-        raise ValueError(f"it answered with {message['kind'][:40]!r}")
-    return read_record(LiveTasks, message)
 
 
 _EVENTS_AT_ONCE = 1000  # that an agent may report, apart from those of its tasks
@@ -151,8 +126,9 @@ class ExpectedReplies:
             ValueError: the agent was not asked for it, or cannot vouch for an address in it.
         """
         _check_addresses(event)
-        if isinstance(event, events.TaskEvent):
-            self._check_attempt(event.task, event.attempt)
+        if isinstance(event, events.TaskEvent) and not self.has_started(event.task, event.attempt):
+            about = f"attempt {event.attempt} of {event.task[:60]!r}"
+            raise ValueError(f"it reports about {about}, which it was not asked for")
         match event:
             case events.PortsHeld() | events.PortsRefused():
                 told = event.ports if isinstance(event, events.PortsHeld) else event.refused
@@ -181,10 +157,6 @@ class ExpectedReplies:
         if self._event_count > _EVENTS_AT_ONCE + _EVENTS_PER_ATTEMPT * len(self._started) + over_time:
             raise ValueError("it reports more events than its tasks can cause")
 
-    def _check_attempt(self, task: str, attempt: int) -> None:
-        if (task, attempt) not in self._started:
-            raise ValueError(f"it reports about attempt {attempt} of {task[:60]!r}, which it was not asked for")
-
 
 def _check_addresses(event: events.Event) -> None:
     told = event.addresses if isinstance(event, events.PortsHeld) else ""
@@ -193,11 +165,7 @@ def _check_addresses(event: events.Event) -> None:
 
 
 def _own_address(text: str) -> str:
-    """Return an address for which a host can vouch.
-
-    Raises:
-        ValueError: it is none, or of many hosts, or of what runs on every host.
-    """
+    """Return an address, or raise ValueError if a host cannot vouch for it."""
     address = fence.read_address(text)
     known = ip_address(address)
     is_shared = known.is_unspecified or known.is_multicast or address == "255.255.255.255"

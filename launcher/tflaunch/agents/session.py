@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tflaunch.agents import calls, output, replies
-from tflaunch.agents.frame_link import Frame, Frames
+from tflaunch.agents.frame_link import CommandOutbox, Frame, Frames
 from tflaunch.agents.link_state import HostClock, LinkHealth, LinkState, Takeover, Terms
-from tflaunch.agents.outbox import CommandOutbox
 from tflaunch.agents.reconnect import Reconnector
 from tflaunch.agents.replies import EventCursor, ExpectedReplies
 from tflaunch.agents.transfer import CodeUpload, UserCode
@@ -187,7 +186,7 @@ class Session:
             self._lose(reason)
             return
         if self.is_greeted:
-            self._health.note_question(now)
+            self._health.asked_at = now
             self._say("keep_alive", **self._time())
         self._mailbox.call_at(now + self._terms.heartbeat / _BEATS, lambda: self._beat(frames))
 
@@ -289,11 +288,6 @@ class Session:
     # ---- receiving
 
     def _read(self, message: dict[str, Any], body: bytes) -> None:
-        """Process a message of the agent.
-
-        Raises:
-            ValueError: it breaks the protocol.
-        """
         kind = message["kind"]
         if not self.is_greeted and kind not in _BEFORE_GREETING:
             raise ValueError(f"{kind[:40]!r} came before its greeting")

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from tflaunch.agents import replies
+from tflaunch.core import events
+from tflaunch.records import read_record
 from tflaunch.transport.base import AgentConnector, AgentGoneError, Link, LinkError
 from tflaunch_worker import wire
 from tflaunch_worker.printable import printable
@@ -16,6 +17,18 @@ _PATIENCE = 5.0  # seconds for an agent's reply
 _AT_ONCE = 32
 _RECEIVE = 64 * 1024
 _LONGEST_ANSWER = 1024 * 1024
+
+
+class _LiveTask(NamedTuple):
+    attempt: events.Attempt
+    pid: events.Count
+
+
+class _LiveTasks(NamedTuple):
+    """The reply to ``look``: live tasks, and the seconds left of the lease."""
+
+    tasks: dict[str, _LiveTask]
+    lease_left: events.Seconds
 
 
 class AgentSnapshot(NamedTuple):
@@ -49,7 +62,10 @@ def _look(host: str, connector: AgentConnector) -> AgentSnapshot:
     try:
         link.socket.settimeout(_PATIENCE)
         link.socket.sendall(wire.encode({"kind": "look"}))
-        seen = replies.read_live_tasks(_answer(link))
+        answer = _answer(link)
+        if answer["kind"] != "seen":
+            raise ValueError(f"it answered with {answer['kind'][:40]!r}")  # noqa: TRY301 (below is what becomes of it)
+        seen = read_record(_LiveTasks, answer)
     except (OSError, EOFError, wire.WireError, ValueError) as error:
         reason = f"its agent did not answer: {printable(str(error)) or type(error).__name__}"
         return AgentSnapshot(host, None, reason=reason)

@@ -60,7 +60,11 @@ class Call:
         Raises:
             TflaunchError: they cannot be pickled, or cloudpickle is not installed.
         """
-        self.searched = [os.path.abspath(entry) for entry in sys.path if _is_place(entry)]
+        self.searched = [
+            os.path.abspath(entry)
+            for entry in sys.path
+            if os.path.isabs(entry) or os.path.exists(entry or os.curdir)  # editable installs add names of other things
+        ]
         """The directories in which this program searches modules."""
         self._name = name_of(function)
         self._cloudpickle = _import_cloudpickle()
@@ -109,11 +113,6 @@ class Call:
             (directory / caller.CALL).write_bytes(self._data)
         except OSError as error:
             raise TflaunchError(f"{directory}: {error.strerror}", EXIT_INTERNAL) from None
-
-
-def _is_place(entry: str) -> bool:
-    """Whether an entry of `sys.path` is a path; editable installs add other names."""
-    return os.path.isabs(entry) or os.path.exists(entry or os.curdir)
 
 
 def _import_cloudpickle() -> ModuleType:

@@ -80,12 +80,7 @@ def start(  # noqa: PLR0913 - options, all of them named
 
 
 def _submit(file: SpecFile, settings: Sequence[str], call: Call | None, engine: str) -> Path:
-    """Submit a run to an engine, and return its directory.
-
-    Raises:
-        SpecError: the spec is invalid; lists all problems.
-        TflaunchError: it cannot be submitted.
-    """
+    """Submit a run to an engine, and return its directory."""
     found = engines().get(engine)
     if found is None or not found.submit:
         raise TflaunchError(f"on={engine!r}: this installation of tflaunch submits no runs to it", EXIT_USAGE)

@@ -9,7 +9,7 @@ from typing import Any
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.startup_messages import StartupMessages
 from tflaunch.store.log_writer import Kept, last_state
-from tflaunch.tui import escapes
+from tflaunch.tui import formatting
 from tflaunch.tui.layout import table
 from tflaunch_worker.printable import printable
 
@@ -41,7 +41,7 @@ class CellOutput:
         shown = self._startup.without(task, data.removesuffix(b"\n"))
         print(self._startup.note().decode(), end="")
         for line in shown.split(b"\n") if shown is not None else ():
-            text = escapes.without_commands(last_state(line)).decode("utf-8", "replace")
+            text = formatting.without_commands(last_state(line)).decode("utf-8", "replace")
             print(f"{task:<{self._width}} | {text}")
 
     def finish(self, task: str) -> None:

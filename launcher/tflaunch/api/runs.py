@@ -223,11 +223,7 @@ class Run:
         return selectors.select_tasks(runs.plan_of(self.directory), list(tasks))
 
     def _result_of(self, observer: Observer) -> Result:
-        """Return how an observed run has ended.
-
-        Raises:
-            TflaunchError: its supervisor was killed.
-        """
+        """Return how an observed run has ended."""
         observer.catch_up()
         exit_code = _exit_code_of(observer)
         job, logs = observer.job, observer.logs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 import click
 
@@ -21,9 +21,6 @@ from tflaunch.cli.arguments.spec import (
     specs_argument,
 )
 from tflaunch.errors import EXIT_USAGE, Problem, SpecError
-
-if TYPE_CHECKING:
-    from tflaunch.clusterspec.spec_file import SpecFile
 
 
 @click.command(cls=CommandAfterDashes)
@@ -87,18 +84,13 @@ def _checked(spec: Path, command: Sequence[str], settings: Sequence[str], engine
     name = source_name(spec)
     from tflaunch.discovery import prepare
     from tflaunch.plan import lint
+    from tflaunch.runtime import submitting
 
     try:
         if engine is not None:
-            return _checked_on(engine, read_file(spec), command, settings), name
+            problems = submitting.problems_on(engine, read_file(spec), settings, command)
+            return Checked(name, all(problem.severity != "error" for problem in problems), problems), name
         loaded, problems = prepare.read_spec(read_file(spec), settings, command=command, is_offline=True)
     except SpecError as error:
         return Checked(name, False, error.problems), error.source
     return Checked(name, True, [*problems, *lint.matrix_warnings(loaded)]), name
-
-
-def _checked_on(engine: str, file: SpecFile, command: Sequence[str], settings: Sequence[str]) -> Checked:
-    from tflaunch.runtime.submitting import problems_on
-
-    problems = problems_on(engine, file, settings, command)
-    return Checked(file.source, all(problem.severity != "error" for problem in problems), problems)

@@ -12,7 +12,7 @@ from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import json_option
 from tflaunch.client import runs
 from tflaunch.client.observer import Observer, open_journal
-from tflaunch.tui.log_printer import local_time
+from tflaunch.tui.fold import local_time
 from tflaunch_worker.readable import signal_name
 
 

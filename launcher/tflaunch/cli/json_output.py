@@ -56,12 +56,15 @@ def with_output() -> list[str]:
 
 def schema_of_output(verb: str) -> dict[str, Any]:
     """Return the JSON Schema of a command's --json; for `events`, of each line."""
-    body = _schema_of_records() if verb == "events" else _schema_of(load(verbs()[verb].output))
+    if verb == "events":
+        body = _schema_of_records()
+    else:
+        output = load(verbs()[verb].output)
+        body = _Schemas(output.printed_with).of(output.shape) if isinstance(output, Output) else _Schemas({}).of(output)
     return {"$schema": _DIALECT, "title": f"tflaunch {verb} --json", **body}
 
 
 def _schema_of_records() -> dict[str, Any]:
-    """Return the schema of a record of the journal, with the fields of each kind."""
     schemas = _Schemas({})
     fields = {kind_of(kind): schemas.of(kind) for kind in typing.get_args(Event | Annotation | Action)}
     rules = [
@@ -69,10 +72,6 @@ def _schema_of_records() -> dict[str, Any]:
         for kind, schema in fields.items()
     ]
     return {**_RECORD, "allOf": rules}
-
-
-def _schema_of(output: Any) -> dict[str, Any]:
-    return _Schemas(output.printed_with).of(output.shape) if isinstance(output, Output) else _Schemas({}).of(output)
 
 
 class _Schemas:
@@ -91,7 +90,9 @@ class _Schemas:
             return {"type": _SIMPLE[kind]}
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
         if origin in (typing.Union, types.UnionType):
-            return _union([self.of(each) for each in arguments])
+            schemas = [self.of(each) for each in arguments]
+            is_simple = all(set(each) == {"type"} for each in schemas)
+            return {"type": [each["type"] for each in schemas]} if is_simple else {"anyOf": schemas}
         if origin is not None and issubclass(origin, Mapping):
             return {"type": "object", "additionalProperties": self.of(arguments[1])}
         if origin is not None:
@@ -108,12 +109,6 @@ class _Schemas:
             "required": sorted(getattr(kind, "__required_keys__", hints)),
             "additionalProperties": False,
         }
-
-
-def _union(schemas: list[dict[str, Any]]) -> dict[str, Any]:
-    if all(set(each) == {"type"} for each in schemas):
-        return {"type": [each["type"] for each in schemas]}
-    return {"anyOf": schemas}
 
 
 @click.command()

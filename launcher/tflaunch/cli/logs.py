@@ -18,7 +18,7 @@ from tflaunch.client.runs import Outcome
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan import selectors
 from tflaunch.store.log_reader import LogReader
-from tflaunch.tui.log_printer import LogPrinter
+from tflaunch.tui.fold import LogPrinter
 
 
 @click.command()
@@ -51,7 +51,7 @@ def logs(
     Example:
       tflaunch logs -f worker:0-3 --tail 20
     """
-    directory, wanted = choose(words, None if follow else run_to_explain)
+    directory, wanted = choose(words, runs.find_run if follow else run_to_explain)
     moment = None if since is None else moment_in(since, "--since")
     location = locate_run(directory)
     if follow and not _wait_until_begun(location):
@@ -99,11 +99,7 @@ def _print_earlier_executions(directory: Path, chosen: Sequence[str], since: flo
 
 
 def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
-    """Reject a future attempt, unless the run is live and followed (``may_come``).
-
-    Raises:
-        TflaunchError: the attempt does not exist.
-    """
+    """Reject a future attempt, unless the run is live and followed (``may_come``)."""
     observer.catch_up()
     last = observer.job.attempt
     if attempt > last and not (may_come and observer.outcome is Outcome.LIVE):

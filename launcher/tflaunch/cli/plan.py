@@ -68,7 +68,9 @@ def _plan_as_json(plan: Plan, origins: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _plan_as_text(plan: Plan, origins: Mapping[str, str]) -> str:
-    lines = [f"{plan.name}: {plan.strategy}, done when {_done_rule(plan)}"]
+    ends = policy.success_tasks(plan)
+    done = f"{ends[0]} ends with 0" if len(ends) == 1 else f"all {len(ends)} tasks end with 0"
+    lines = [f"{plan.name}: {plan.strategy}, done when {done}"]
     lines += [f"  default  {place} from {file}" for place, file in origins.items()]
     lines += [f"  spare    {host}" for host in plan.spares]
     for process in plan.processes():
@@ -84,8 +86,3 @@ def _plan_as_text(plan: Plan, origins: Mapping[str, str]) -> str:
         if (prospect := find_task_starter(plan).prospect(plan, process)) is not None:
             lines.append(f"  preload  {prospect}")
     return "\n".join(lines)
-
-
-def _done_rule(plan: Plan) -> str:
-    names = policy.success_tasks(plan)
-    return f"{names[0]} ends with 0" if len(names) == 1 else f"all {len(names)} tasks end with 0"

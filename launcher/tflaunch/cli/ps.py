@@ -58,7 +58,6 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
 
 
 def _statuses(directory: Path) -> Iterator[Status]:
-    """Yield the run's status once per second, until it has ended."""
     while True:
         current = current_status(directory)
         yield current

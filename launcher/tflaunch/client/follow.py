@@ -75,7 +75,11 @@ def until_running(observer: Observer, say: Callable[[str], None], is_quiet: bool
     Raises:
         TflaunchError: its supervisor was killed.
     """
-    tell = _only_warnings(say) if is_quiet else say
+
+    def tell(message: str) -> None:
+        if not is_quiet or message.startswith("warning:"):
+            say(message)
+
     while True:
         tell_news(observer, tell)
         if policy.gang_started(observer.job):
@@ -83,11 +87,6 @@ def until_running(observer: Observer, say: Callable[[str], None], is_quiet: bool
         if observer.outcome is not Outcome.LIVE:
             return last_words(observer, say if observer.exit_code else tell)
         observer.wait()  # no limit: the user waits for it, and can press Ctrl-C
-
-
-def _only_warnings(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that shows only the warnings among messages."""
-    return lambda message: say(message) if message.startswith("warning:") else None
 
 
 def tell_news(observer: Observer, say: Callable[[str], None]) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, NamedTuple
 
 from tflaunch.client import runs
 from tflaunch.client.run_location import locate_run
@@ -38,7 +38,7 @@ _LONGEST_TRAINING = 10 * 365 * 86400.0  # what a program says may be anything
 _LONGEST_CELL = 30
 
 
-class RunEntry(TypedDict):
+class RunEntry(NamedTuple):
     """A run; times are in seconds since the epoch, null where unknown.
 
     `matrix` has the values of --matrix, `job` is the name without them. `engine` is what its hosts belong to, such as
@@ -51,23 +51,23 @@ class RunEntry(TypedDict):
     """
 
     run: str
-    name: str | None
-    job: str | None
-    state: str
-    exit_code: int | None
-    tasks: int | None
-    hosts: int | None
-    host: str | None
-    engine: str | None
-    started: float | None
-    ended: float | None
-    matrix: Mapping[str, str]
-    step: int | None
-    steps: int | None
-    expected_end: float | None
-    position: int | None
-    expected_start: float | None
-    metrics: Mapping[str, float]
+    name: str | None = None
+    job: str | None = None
+    state: str = "unreadable"
+    exit_code: int | None = None
+    tasks: int | None = None
+    hosts: int | None = None
+    host: str | None = None
+    engine: str | None = None
+    started: float | None = None
+    ended: float | None = None
+    matrix: Mapping[str, str] = {}
+    step: int | None = None
+    steps: int | None = None
+    expected_end: float | None = None
+    position: int | None = None
+    expected_start: float | None = None
+    metrics: Mapping[str, float] = {}
 
 
 Listing = list[RunEntry]
@@ -93,7 +93,7 @@ def overview(
     """
     named = (path for path in run_dir.newest_first() if path.name.startswith(beginning))
     entries = (entry_of(path) for path in named if among is None or path.name in among)
-    wanted = (entry for entry in entries if _is_in(entry, states) and (entry["started"] or since) >= since)
+    wanted = (entry for entry in entries if _is_in(entry, states) and (entry.started or since) >= since)
     return list(islice(wanted, most))
 
 
@@ -103,11 +103,11 @@ def run_to_explain() -> Path:
     It is the run that failed last, unless another one has begun after that: then the live one, or else the newest.
     """
     newest = overview(most=_MOST_ASKED_ABOUT)
-    failed = [entry for entry in newest if entry["state"] == "failed"]
-    last = max(failed, key=lambda entry: entry["ended"] or 0.0, default=None)
-    if last is None or any((entry["started"] or 0.0) > (last["ended"] or 0.0) for entry in newest):
+    failed = [entry for entry in newest if entry.state == "failed"]
+    last = max(failed, key=lambda entry: entry.ended or 0.0, default=None)
+    if last is None or any((entry.started or 0.0) > (last.ended or 0.0) for entry in newest):
         return runs.find_run(None)
-    return runs.find_run(last["run"])
+    return runs.find_run(last.run)
 
 
 class RememberedRuns:
@@ -128,47 +128,43 @@ class RememberedRuns:
             return entry_of(path)
         mark = (written.st_ino, written.st_size, written.st_mtime_ns)
         entry = known[1] if known is not None and known[0] == mark else entry_of(path)
-        if entry["state"] in _PHASES and known is not None and known[1] is entry:
-            entry = (
-                cast("RunEntry", {**entry, **_results_so_far(path, entry["state"])})
-                if runs.is_live(path)
-                else entry_of(path)
-            )
-        if entry["ended"] is not None or entry["state"] in _PHASES:
+        if entry.state in _PHASES and known is not None and known[1] is entry:
+            is_live = runs.is_live(path)
+            entry = entry._replace(**_results_so_far(path, entry.state)) if is_live else entry_of(path)
+        if entry.ended is not None or entry.state in _PHASES:
             self._known[path] = mark, entry
         return entry
 
 
 def _is_in(entry: RunEntry, states: Collection[str]) -> bool:
-    return not states or entry["state"] in states or (LIVE in states and entry["state"] in _LIVING)
+    return not states or entry.state in states or (LIVE in states and entry.state in _LIVING)
 
 
 def entry_of(directory: Path) -> RunEntry:
     """Return the entry of `overview` for the run in ``directory``."""
-    nothing = dict.fromkeys(RunEntry.__annotations__)
-    unknown = cast("RunEntry", {**nothing, "run": directory.name, "state": "unreadable", "matrix": {}, "metrics": {}})
+    unknown = RunEntry(directory.name)
     try:
         found = first_and_last_record(run_dir.open_run(directory))
         location = locate_run(directory)
         if found is None:
-            return cast("RunEntry", {**unknown, **location.describe_run()})
+            return unknown._replace(**location.describe_run())
         first, last = found
         if location.describe_wait():  # what is recorded is of an earlier execution
-            return cast("RunEntry", {**unknown, **_described(first["plan"]), **location.describe_run()})
+            return unknown._replace(**{**_described(first["plan"]), **location.describe_run()})
         state, exit_code = _state(directory, last)
         results = last if last["kind"] == "ended" else _results_so_far(directory, state)
-        about: dict[str, Any] = {
+        is_living = state in _LIVING
+        return unknown._replace(
             **_described(first["plan"]),
-            "state": state,
-            "exit_code": exit_code,
-            "started": first["time"],
-            "ended": None if exit_code is None else last["time"],
-            **({"step": results["step"]} if "step" in results else {}),
-            "metrics": read_metrics("metrics", results.get("metrics")),
-        }
-        if state in _LIVING:
-            about.update({name: results.get(name) for name in ("steps", "expected_end")})
-        return cast("RunEntry", {**unknown, **about})
+            state=state,
+            exit_code=exit_code,
+            started=first["time"],
+            ended=None if exit_code is None else last["time"],
+            step=results.get("step"),
+            steps=results.get("steps") if is_living else None,
+            expected_end=results.get("expected_end") if is_living else None,
+            metrics=read_metrics("metrics", results.get("metrics")),
+        )
     except (TflaunchError, KeyError, TypeError, ValueError):
         return unknown
 
@@ -232,13 +228,13 @@ def table(entries: Sequence[RunEntry], now: float, width: int | None = None) -> 
     """
     names = _names_in(entries, "matrix")
     metrics = _names_in(entries, "metrics")[:_MOST_METRICS] if names else []
-    has_steps = bool(names) and any(entry["step"] is not None for entry in entries)
+    has_steps = bool(names) and any(entry.step is not None for entry in entries)
     heading = (*_COLUMNS, *map(_cell, names), *(["STEP"] if has_steps else []), *map(_cell, metrics))
     rows = [heading]
     for entry in entries:
-        results = [_cell(entry["matrix"].get(name)) for name in names]
-        results += [_cell(entry["step"])] if has_steps else []
-        rows.append((*_row(entry, now), *results, *(_cell(entry["metrics"].get(name)) for name in metrics)))
+        results = [_cell(entry.matrix.get(name)) for name in names]
+        results += [_cell(entry.step)] if has_steps else []
+        rows.append((*_row(entry, now), *results, *(_cell(entry.metrics.get(name)) for name in metrics)))
     return _fitting(rows, len(names), width)
 
 
@@ -264,8 +260,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _names_in(entries: Sequence[RunEntry], field: Literal["matrix", "metrics"]) -> list[str]:
-    """Return the names in a field of all entries, in the order of first occurrence."""
-    return list(dict.fromkeys(name for entry in entries for name in entry[field]))
+    return list(dict.fromkeys(name for entry in entries for name in getattr(entry, field)))
 
 
 def _cell(value: float | str | None) -> str:
@@ -275,10 +270,10 @@ def _cell(value: float | str | None) -> str:
 
 
 def _row(entry: RunEntry, now: float) -> tuple[str, ...]:
-    began, ended = entry["started"], entry["ended"]
-    expected = entry["expected_start"]
+    began, ended = entry.started, entry.ended
+    expected = entry.expected_start
     soon = "-" if expected is None else f"in {duration_words(max(expected - now, 0.0))}"
     started = soon if began is None else age_words(now - began)
     took = "-" if began is None or ended is None else duration_words(ended - began)
-    cells = ("-" if entry[name] is None else str(entry[name]) for name in ("exit_code", "tasks"))
-    return (entry["run"], entry["state"], *cells, started, took)
+    cells = ("-" if number is None else str(number) for number in (entry.exit_code, entry.tasks))
+    return (entry.run, entry.state, *cells, started, took)

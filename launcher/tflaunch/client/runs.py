@@ -14,7 +14,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SupervisedElsewhereError,
 from tflaunch.plan.model import Plan
 from tflaunch.store import run_dir
 from tflaunch.store.journal import first_and_last_record, first_record, not_begun, readable
-from tflaunch.store.run_dir import RESERVE_NAME, SOCKET_NAME, RunDirectory, open_run, runs_directory
+from tflaunch.store.run_dir import RESERVE_NAME, SOCKET_NAME, open_run, runs_directory
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
 from tflaunch_worker import linux, orphans
@@ -24,7 +24,7 @@ _SHOWN = 8
 _NO_RUNS = "there are no runs in {} ($TFLAUNCH_HOME/runs); `tflaunch up SPEC` starts one"
 
 
-def find_run(name: str | None) -> Path:
+def find_run(name: str | None = None) -> Path:
     """Return the matching run's directory: the live one, or else the newest.
 
     Args:
@@ -165,7 +165,7 @@ def describe_loss(path: Path) -> str:
 
 def look_at_hosts(path: Path) -> Mapping[str, AgentSnapshot]:
     """Ask a run's agents, by host; this also kills what killed agents have left."""
-    return look_at(connectors_for(plan_of(path), RunDirectory.existing(path, path / "logs")))
+    return look_at(connectors_for(plan_of(path), path))
 
 
 def has_agent(path: Path) -> bool:

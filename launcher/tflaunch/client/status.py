@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from tflaunch.agents.snapshot import AgentSnapshot
@@ -63,16 +62,12 @@ def _status_of_journal(directory: Path) -> Status:
     inputs = StatusInputs(observer.epoch, str(observer.logs), is_alive, now, known=observer.known)
     current = status(observer.job, inputs, observer.exit_code)
     if observer.outcome is Outcome.LOST and observer.job.exit_code is None:
-        return _corrected(current, runs.look_at_hosts(directory))
+        seen = runs.look_at_hosts(directory)
+        hosts = tuple(_corrected_host(host, seen[host.host]) for host in current.hosts)
+        return current._replace(
+            hosts=hosts, tasks=tuple(_corrected_task(task, seen[task.host]) for task in current.tasks)
+        )
     return current
-
-
-def _corrected(current: Status, seen: Mapping[str, AgentSnapshot]) -> Status:
-    """Replace the journal's last known state by what the agents report."""
-    return current._replace(
-        hosts=tuple(_corrected_host(host, seen[host.host]) for host in current.hosts),
-        tasks=tuple(_corrected_task(task, seen[task.host]) for task in current.tasks),
-    )
 
 
 def _corrected_host(host: HostStatus, seen: AgentSnapshot) -> HostStatus:

@@ -114,7 +114,7 @@ def complete(
             raise SpecError(source, problems)
         spec = maker.place_tasks(spec)
     elif spec.discover or spec.pool is not None:
-        spec = resolve.assumed(source, spec) if is_offline else resolve.with_hosts(source, spec, directory.absolute())
+        spec = resolve.with_hosts(source, spec, directory.absolute(), is_offline=is_offline)
     return spec, check_spec(source, directory, spec)
 
 

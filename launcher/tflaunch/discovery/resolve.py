@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +14,6 @@ from tflaunch.discovery.base import NotFoundError
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import placement
 
-_POOL = "hosts.discover"
-
 
 class Pool(NamedTuple):
     """Hosts, one address per task; ``engine``: see `placement.of_engine`; None: SSH."""
@@ -27,81 +23,52 @@ class Pool(NamedTuple):
     inherits: bool
 
 
-def with_hosts(source: str, spec: Spec, directory: Path) -> Spec:
+def with_hosts(source: str, spec: Spec, directory: Path, *, is_offline: bool = False) -> Spec:
     """Return the spec with the hosts that its engines have found in its ``cluster``.
 
     Args:
         source: the spec's name in messages.
         spec: a spec.
         directory: the directory of its file.
+        is_offline: whether each engine is taken to have found one host, and is not asked.
 
     Raises:
-        SpecError: hosts cannot be found.
+        SpecError: hosts cannot be found, or an engine does not exist.
     """
-    problems = _conflicts(spec)
-
-    def found(where: str, place: str, put: Callable[[Spec, Pool], Spec]) -> None:
-        nonlocal spec
+    problems = []
+    for role, where in [*spec.discover.items(), *([] if spec.pool is None else [("", spec.pool)])]:
+        place = f"discover.{role}" if role else "hosts.discover"
+        if role and role in spec.cluster:
+            problems.append(Problem.error(place, "has its hosts in cluster already", "remove it here or there"))
+            continue
         try:
-            pool = search(where, directory)
-            spec = reached(put(spec, pool), pool)
+            pool = _assume(where, role, spec) if is_offline else search(where, directory)
+            spec = reached(_placed(spec, role, pool), pool)
         except NotFoundError as error:
-            problems.append(Problem("error", place, str(error), error.hint))
-
-    for role, where in spec.discover.items():
-        if role not in spec.cluster:
-            found(where, f"discover.{role}", partial(_with_role, role))
-    if spec.pool is not None:
-        found(spec.pool, _POOL, _spread)
+            problems.append(Problem.error(place, str(error), error.hint))
     if problems:
         raise SpecError(source, problems)
     return spec.model_copy(update={"discover": {}, "pool": None})
 
 
-def assumed(source: str, spec: Spec) -> Spec:
-    """Return the spec as if each engine had found one host, to inspect it offline.
-
-    Raises:
-        SpecError: an engine does not exist.
-    """
-    problems = _conflicts(spec)
-    places = {f"discover.{role}": where for role, where in spec.discover.items()}
-    if spec.pool is not None:
-        places[_POOL] = spec.pool
-    for place, where in places.items():
-        try:
-            base.find_engine(base.split_source(where)[0])
-        except NotFoundError as error:
-            problems.append(Problem("error", place, str(error), error.hint))
-    if problems:
-        raise SpecError(source, problems)
-    found = {role: (Address(f"discovered-{role}", None),) for role in spec.discover}
-    if spec.pool is not None:
-        spares = [f"discovered-spare-{n}" for n in range(spec.spares)] if isinstance(spec.spares, int) else []
-        spec = placement.spread_with_spares(spec, ["discovered", *spares])
-    return spec.model_copy(update={"cluster": {**found, **spec.cluster}, "discover": {}, "pool": None})
+def _assume(where: str, role: str, spec: Spec) -> Pool:
+    """Return one host for a role, or for the whole cluster, and the spare hosts of that."""
+    base.find_engine(base.split_source(where)[0])
+    spares = [f"discovered-spare-{n}" for n in range(spec.spares)] if isinstance(spec.spares, int) and not role else []
+    names = [f"discovered-{role}" if role else "discovered", *spares]
+    return Pool(tuple(Address(name, None) for name in names), None, inherits=False)
 
 
-def _conflicts(spec: Spec) -> list[Problem]:
-    return [
-        Problem("error", f"discover.{role}", "has its hosts in cluster already", "remove it here or there")
-        for role in spec.discover
-        if role in spec.cluster
-    ]
-
-
-def _spread(spec: Spec, pool: Pool) -> Spec:
-    """Spread the tasks over the hosts; a number of spare hosts is taken from the end."""
+def _placed(spec: Spec, role: str, pool: Pool) -> Spec:
+    """Place the tasks of a role, or all of them; a number of spare hosts is taken from the end."""
+    if role:
+        return spec.model_copy(update={"cluster": {**spec.cluster, role: pool.slots}})
     slots = [address.host for address in pool.slots]
     count = len(set(slots))
     if isinstance(spec.spares, int) and spec.spares >= count > 0:
         message = f"{count} of them leave no host for tasks beside {spec.spares} spare ones"
         raise NotFoundError(message, "find more hosts, or use fewer spares")
     return placement.spread_with_spares(spec, slots)
-
-
-def _with_role(role: str, spec: Spec, pool: Pool) -> Spec:
-    return spec.model_copy(update={"cluster": {**spec.cluster, role: pool.slots}})
 
 
 def reached(spec: Spec, pool: Pool) -> Spec:

@@ -124,7 +124,6 @@ def killed_news(before: Job, event: Event, after: Job) -> list[str]:
 
 
 def _grace_of(tasks: Iterable[TaskState]) -> float:
-    """Return the longest time between TERM and KILL of tasks that were stopped."""
     return max((task.stop.grace or 0.0 for task in tasks if task.stop is not None), default=0.0)
 
 

@@ -50,7 +50,6 @@ def explain_run(job: Job, current: Status, tail: Tail, now: float, known: Annota
 
 
 def _sentence(job: Job, current: Status, tail: Tail, now: float) -> str:
-    """Answer for a run that has not failed."""
     if job.exit_code == 0:
         return summary.summary(job, current.logs, tail).partition("\n")[0]
     if current.exit_code is not None:
@@ -69,7 +68,6 @@ def _sentence(job: Job, current: Status, tail: Tail, now: float) -> str:
 
 
 def _next(current: Status, found: JobFailure | None) -> tuple[str, ...]:
-    """Return commands that help further."""
     if current.exit_code is None:
         if current.supervisor == "dead":
             return (f"tflaunch up --resume {current.run}", f"tflaunch down {current.run}")

@@ -104,7 +104,6 @@ def _checkpoint_news(before: Job, event: CheckpointPlaced, after: Job) -> list[s
 
 
 def _breakpoint_news(before: Job, event: BreakpointReached, after: Job) -> list[str]:
-    """Return where a task waits for a debugger, and how to get there."""
     task = after.tasks.get(event.task)
     if task is None or task.attempt != event.attempt or task.breakpoint is None:
         return []
@@ -112,7 +111,6 @@ def _breakpoint_news(before: Job, event: BreakpointReached, after: Job) -> list[
 
 
 def _lingering_news(before: Job, event: TaskLingers, after: Job) -> list[str]:
-    """Return why a task does not end after KILL."""
     task = after.tasks.get(event.task)
     if task is None or task.attempt != event.attempt:
         return []
@@ -121,7 +119,6 @@ def _lingering_news(before: Job, event: TaskLingers, after: Job) -> list[str]:
 
 
 def _annotation_news(annotation: Annotation, job: Job, known: Annotations) -> list[str]:
-    """Return a message about an annotation that is news."""
     after = known.noted(annotation, 0.0)
     match annotation:
         case CheckpointNotCopied(host, reason):
@@ -162,16 +159,17 @@ def _outsider_news(before: Job, event: OutsiderRefused, after: Job) -> list[str]
 
 
 def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
-    """Return messages about a whole attempt."""
     lines = []
     if after.phase is Phase.WAITING_FOR_HOSTS is not before.phase:
-        lines += _waiting_news(after)
+        most = duration_words(after.plan.timeouts.lost_host)
+        rest = "no restart is charged for that"
+        lines.append(f"waiting for {away_words(after)} for at most {most} (timeouts.lost_host); {rest}")
     if after.phase is Phase.BACKING_OFF and before.phase is not Phase.BACKING_OFF:
         lines.append(end_messages.verdict_news(before, after, now, logs.tail))
     if before.phase is Phase.STOPPING and after.phase is Phase.PREPARING and after.culprit is not None:
         lines += end_messages.repeat_news(after, logs.tail)
-    if after.formation.was_warned and not before.formation.was_warned:
-        lines += _forming_news(after, now)
+    if after.formation.was_warned and not before.formation.was_warned and (late := cluster_formation.forming(after)):
+        lines.append(cluster_formation.sentence(late, now))
     if after.formation.is_complete and before.formation.was_warned and not before.formation.is_complete:
         lines.append(f"cluster formed after {duration_words(now - after.attempt_started_at)}")
     if after.deadlines.was_late and not before.deadlines.was_late:
@@ -184,18 +182,6 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
 def away_words(job: Job) -> str:
     """Return the lost hosts with the reasons: ``h1 (timed out); h2 (no route)``."""
     return "; ".join(f"{host.host} ({host.reason})" for host in job.away())
-
-
-def _waiting_news(job: Job) -> list[str]:
-    """Return the message that the job waits for lost hosts."""
-    most = duration_words(job.plan.timeouts.lost_host)
-    return [f"waiting for {away_words(job)} for at most {most} (timeouts.lost_host); no restart is charged for that"]
-
-
-def _forming_news(job: Job, now: float) -> list[str]:
-    """Return a message about a cluster that has not formed in time."""
-    found = cluster_formation.forming(job)
-    return [] if found is None else [cluster_formation.sentence(found, now)]
 
 
 def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list[str]:
@@ -221,7 +207,6 @@ def _preload_news(before: Job, event: TaskStarted) -> list[str]:
 
 
 def _sharing_news(event: HostJoined, job: Job) -> list[str]:
-    """Return a warning about tasks that share GPUs, or have none."""
     assigned = gpus_assigned(job.plan.on_host(event.host))
     if event.gpus == 0 and assigned:
         return [f"warning: {event.host} has no GPU, and its tasks are assigned {assigned}: they train on the CPU"]
@@ -256,7 +241,6 @@ def _versions(job: Job) -> dict[str, list[str]]:
 
 
 def _board_news(before: Job, event: Event, after: Job) -> list[str]:
-    """Return how to reach TensorBoard once it listens."""
     if tensorboard.tensorboard_of(after.plan) is None:
         return []
     task = after.tasks[tensorboard.NAME]
@@ -282,7 +266,6 @@ def _delay_news(before: Job, event: HostDelayed, after: Job) -> list[str]:
 
 
 def _lost_link_news(before: Job, event: LinkLost, after: Job) -> list[str]:
-    """Return a message about a link that was lost."""
     was, phase, lease = before.hosts[event.host].phase, after.hosts[event.host].phase, after.plan.lease
     reconnects = f"reconnecting for up to {duration_words(lease)}"
     return [f"lost the link to {event.host}: {event.reason}; {reconnects}"] if lease and was is not phase else []
@@ -307,7 +290,6 @@ def _given_up(before: Job, after: Job) -> list[str]:
 
 
 def _spare_news(before: Job, after: Job) -> list[str]:
-    """Return messages about spare hosts and moves in one step of the supervisor."""
     if before.hosts is after.hosts or not after.original.spares:
         return []
     changed = [(before.hosts[name], host) for name, host in after.hosts.items() if host is not before.hosts[name]]
@@ -326,7 +308,6 @@ def _move_of(before: Job, after: Job, host: HostState) -> str:
 
 
 def _news_of_spare(was: HostState, host: HostState) -> str:
-    """Return a message about a spare host, "" for nothing new."""
     if not host.is_spare:
         return ""
     name = host.host

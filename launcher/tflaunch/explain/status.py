@@ -80,7 +80,6 @@ def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Stat
 
 
 def _checkpoint(job: Job, inputs: StatusInputs) -> CheckpointStatus | None:
-    """Return the newest checkpoint that was copied; None if there is none."""
     found = job.checkpoint
     if found is None:
         return None
@@ -88,13 +87,11 @@ def _checkpoint(job: Job, inputs: StatusInputs) -> CheckpointStatus | None:
 
 
 def _hang(job: Job, inputs: StatusInputs) -> HangStatus | None:
-    """Return why no task goes on; None if they do."""
     sentence = inputs.known.noticed_of(job)
     return HangStatus(sentence, _since_epoch(inputs.known.noticed[2], inputs)) if sentence else None
 
 
 def _board(job: Job) -> tensorboard.Reach | None:
-    """Return how to reach TensorBoard; None if it does not listen."""
     process = tensorboard.tensorboard_of(job.plan)
     if process is None:
         return None
@@ -110,7 +107,6 @@ def _reason(culprit: Culprit, job: Job) -> str:
 
 
 def _forming(job: Job, inputs: StatusInputs) -> Forming | None:
-    """Return which tasks keep the cluster from forming; None if no task is overdue."""
     found = cluster_formation.forming(job, inputs.known)
     return None if found is None else found._replace(since=_since_epoch(found.since, inputs))
 
@@ -134,7 +130,6 @@ def _host(job: Job, host: str, inputs: StatusInputs) -> HostStatus:
 
 
 def _absence(job: Job, host: HostState, inputs: StatusInputs) -> dict[str, float | None]:
-    """Return since and until when a host is silent or away."""
     if host.phase is HostPhase.DISCONNECTED:
         times = {"since": host.since, "until": host.fence_at}
     else:
@@ -234,7 +229,6 @@ def _state_of_living(job: Job, task: TaskState, host: str) -> str:
 
 
 def _measured(shown: TaskStatus, measure: Measure, task: TaskState, inputs: StatusInputs) -> TaskStatus:
-    """Add the resource usage and the reported progress of a living task."""
     is_current = shown.state != "disconnected"
     if is_current:
         used = {name: getattr(measure, name) for name in _USED}

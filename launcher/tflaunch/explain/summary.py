@@ -12,7 +12,7 @@ from tflaunch.core import preflight, restart_rules, spares
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job
 from tflaunch.core.task_state import TaskState
-from tflaunch.explain import cluster_formation, hints, startup_messages, tracebacks
+from tflaunch.explain import causes, cluster_formation, hints, startup_messages
 from tflaunch.explain.causes import describe
 from tflaunch.explain.hints import Facts
 from tflaunch.explain.wording import counted, listed, process_of
@@ -80,7 +80,6 @@ def _ended(job: Job, logs: str, tail: Tail, is_shown: bool, known: Annotations) 
 
 
 def _moves(job: Job) -> list[str]:
-    """Return a line about the tasks on spare hosts, if there are any."""
     if not job.original.spares:
         return []
     moved = moved_tasks(job)
@@ -214,7 +213,7 @@ def _end_of(said: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the traceback that a log ends with, or else its last lines."""
     if not said:
         return (), ()
-    if traceback := tracebacks.last_traceback(said):
+    if traceback := causes.last_traceback(said):
         return tuple(traceback), ()
     lines = [line for line in said if line.strip()]
     own = startup_messages.own_lines(lines)
@@ -228,12 +227,11 @@ def _python_elsewhere(job: Job, culprit: Culprit) -> str | None:
 
 
 def _evidence(found: FailedTask, is_shown: bool) -> list[str]:
-    """Return the lines of a summary about what the culprit wrote last."""
     wrote = f"{found.task} ({found.python})" if found.python else found.task
     if found.traceback and is_shown:
         return []  # the task's output has it, and the sentence says where and why
     if found.traceback:
-        clipped = tracebacks.clipped(list(found.traceback), _TAIL_LINES)
+        clipped = causes.clipped(list(found.traceback), _TAIL_LINES)
         return [f"traceback of {wrote}:", *map(_quoted, clipped)]
     if found.last_lines:
         return [f"last lines of {wrote}:", *map(_quoted, found.last_lines)]
@@ -253,14 +251,13 @@ def _hint_about_task(job: Job, task: str, said: list[str], tail: Tail) -> str | 
     for other in others[:_ASKED]:
         words = tail(other, _LOOKED_AT)
         if words and not hints.saw_peer_vanish(words):
-            remedy = hints.find_hint(words, _facts(job, other)) or tracebacks.failure_words(words)
+            remedy = hints.find_hint(words, _facts(job, other)) or causes.failure_words(words)
             if remedy is not None:
                 return f"{other} tells the cause: {printable(remedy)}"
     return hint or "it says that a peer had vanished, though no other task failed before it"
 
 
 def _hint_about_start(culprit: Culprit, plan: Plan) -> str | None:
-    """Return the remedy for a command that cannot be executed."""
     if culprit.code == _NOT_FOUND and culprit.message.endswith(".py'"):
         return _INTERPRET
     if culprit.code == _NOT_FOUND:
@@ -273,7 +270,6 @@ def _hint_about_start(culprit: Culprit, plan: Plan) -> str | None:
 
 
 def _remedy_for_missing(culprit: Culprit) -> str:
-    """Return the remedy for a program that is not there."""
     there = "" if culprit.host == LOCALHOST else f" on {culprit.host}"
     if _PYTHON.search(culprit.message):
         return f"install it{there}, write for example python3, or name its path in hosts.{culprit.host}.python"
@@ -281,13 +277,11 @@ def _remedy_for_missing(culprit: Culprit) -> str:
 
 
 def _hint_for_limit(job: Job, tail: Tail) -> str | None:
-    """Return a hint for the first task that a limit has stopped."""
     hints = (hint_for(job, task.task, tail) for task in job.plan.tasks if job.tasks[task.task].is_stopping)
     return next(filter(None, hints), None)
 
 
 def _not_formed(job: Job, known: Annotations) -> tuple[tuple[str, ...], str | None]:
-    """Return which tasks never listened, and the remedy."""
     assert job.culprit is not None
     if job.culprit.cause is Cause.TIME and job.culprit.name == "start":
         return (), cluster_formation.remedy(job, known)
@@ -357,5 +351,5 @@ def exception_of(task: TaskState, tail: Tail) -> str:
     Falls back to the agent's failure signature, as the last output may not have arrived yet.
     """
     signature = task.exit.failure if restart_rules.is_raised(task.exit.failure) else ""
-    exception = printable(tracebacks.failure_words(tail(task.task, _LOOKED_AT)) or signature)
+    exception = printable(causes.failure_words(tail(task.task, _LOOKED_AT)) or signature)
     return f" ({exception})" if exception else ""

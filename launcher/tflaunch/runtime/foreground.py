@@ -136,18 +136,15 @@ def _last_words(run: Run, runtime: Runtime, findings: Findings) -> int:
     if notes:
         runtime.collaborators.say("\n".join(notes))
     state = status.state_of_run(run.job, exit_code)
-    runtime.sink.say(_summary(run, runtime), is_failure=state == "failed")
+    logs, tail = runtime.collaborators.logs, runtime.collaborators.log_sink.tail
+    text = summary.summary(run.job, logs, tail, runtime.sink.shows_output, run.known)
+    runtime.sink.say(text, is_failure=state == "failed")
     if findings.results:
         runtime.sink.say("\n".join(findings.results))
     runtime.watchers.each(lambda watcher: watcher.tell_end(run.job, run.known, state, [*notes, *findings.results]))
     runtime.journal.record_end(exit_code, notes, state, summary.last_progress(run.job))
     runtime.service.end(exit_code)
     return exit_code
-
-
-def _summary(run: Run, runtime: Runtime) -> str:
-    parts = runtime.collaborators
-    return summary.summary(run.job, parts.logs, parts.log_sink.tail, runtime.sink.shows_output, run.known)
 
 
 def _losses(runtime: Runtime) -> list[str]:

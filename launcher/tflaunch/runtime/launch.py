@@ -8,7 +8,7 @@ import resource
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def start(plan: Plan, config: RunConfig) -> int:
         plan = maker.create_hosts(plan, config.directory.run)
     if config.code is not None:
         config = config._replace(code=config.code.keep(config.directory.path))
-    connectors = connectors_for(plan, config.directory)
+    connectors = connectors_for(plan, config.directory.path)
 
     if config.is_detached:
         bound = (connector for connector in connectors.values() if isinstance(connector, LoginBound))
@@ -73,16 +73,8 @@ def start(plan: Plan, config: RunConfig) -> int:
             config.say(f"warning: {warning}")
 
     def supervise(config: RunConfig) -> int:
-        links = _links_on_this_machine(plan, connectors)
-        with _without_leftovers(plan, config), ExitStack() as unused:
-            for host, link in links.items():
-                unused.callback(_hang_up, connectors[host], link)
-
-            def begun() -> None:
-                unused.pop_all()
-                config.begun()
-
-            return foreground.execute(plan, config._replace(begun=begun), connectors, links)
+        with _without_leftovers(plan, config), _early_links(plan, config.directory, connectors) as links:
+            return foreground.execute(plan, config, connectors, links)
 
     return _supervise(config, supervise)
 
@@ -148,7 +140,7 @@ def take_over(
     _require_same_protocol(path, records[0], job.plan)
     directory = RunDirectory.existing(path, Path(records[0]["logs"]))
     if job.plan.lease == 0:
-        look_at(connectors_for(job.original, directory))  # also kills tasks of killed agents, so the message is true
+        look_at(connectors_for(job.original, path))  # also kills tasks of killed agents, so the message is true
         why = "ended with its supervisor, because timeouts.lease is 0"
         raise TflaunchError(f"the tasks of {path.name} {why}; start its spec again", EXIT_INTERNAL)
     require_descriptors(len(job.original.hosts), len(job.original.processes()))
@@ -165,7 +157,7 @@ def take_over(
         sink=sink,
         secrets=secrets,
     )
-    connectors = connectors_for(job.original, directory)
+    connectors = connectors_for(job.original, path)
     runs.kill_orphans(path)  # the fence of this machine may have passed, so that its tasks count as gone at once
 
     def supervise(config: RunConfig) -> int:
@@ -176,11 +168,7 @@ def take_over(
 
 
 def _require_same_protocol(path: Path, first: Mapping[str, Any], plan: Plan) -> None:
-    """Check that the agents of a run understand this version.
-
-    Raises:
-        TflaunchError: they do not.
-    """
+    """Raise an error if the agents of a run do not understand this version."""
     protocol = first.get("protocol") or _UNRECORDED_PROTOCOL
     if protocol == wire.PROTOCOL:
         return
@@ -245,22 +233,24 @@ def _supervise(config: RunConfig, supervise: Callable[[RunConfig], int]) -> int:
         return follow.until_running(Observer(path), config.say, config.is_quiet) or 0
 
 
-def _links_on_this_machine(plan: Plan, connectors: Mapping[str, AgentConnector]) -> dict[str, Link]:
-    """Start this machine's agents while the rest is imported."""
+@contextmanager
+def _early_links(
+    plan: Plan, directory: RunDirectory, connectors: Mapping[str, AgentConnector]
+) -> Iterator[dict[str, Link]]:
+    """Start this machine's agents while the rest is imported; end them if the run does not begin."""
     links = {}
     for host in plan.hosts:
         if host.is_local:
-            try:
+            with suppress(LinkError):  # retried, and reported, together with the other hosts
                 links[host.host] = connectors[host.host].open()
-            except LinkError:
-                pass  # retried, and reported, together with the other hosts
-    return links
-
-
-def _hang_up(connector: AgentConnector, link: Link) -> None:
-    """Disconnect an agent that has done nothing yet, and wait for its exit."""
-    link.close()
-    connector.end()
+    try:
+        yield links
+    except BaseException:
+        if not _has_begun(directory.path):
+            for name, link in links.items():
+                link.close()
+                connectors[name].end()
+        raise
 
 
 def code_for_hosts(plan: Plan, directory: Path | None = None) -> UserCode | None:

@@ -209,7 +209,6 @@ class Run:
                 self._collaborators.place_checkpoints([action.host])
 
     def _prepare(self, session: Session, action: LookUpNames | HoldPorts | ProbePeers) -> None:
-        """Request what an attempt needs on a host."""
         match action:
             case LookUpNames():
                 session.order("look_up_names", names=action.names)
@@ -277,7 +276,6 @@ class Run:
         }
 
     def _program(self, process: TaskPlan, attempt: int) -> dict[str, object]:
-        """Return the fields of an order that say what a task executes."""
         plan = self._job.plan
         return {
             "argv": process.argv,

@@ -156,7 +156,6 @@ def _wait_for_reader(sink: OutputSink, lock: int, patience: float | None, direct
 
 
 def _watch_faults(session: Session, mailbox: Mailbox) -> None:
-    """Note once which features have failed in an agent."""
     seen: set[str] = set()
 
     def told(message: dict[str, Any], body: bytes) -> None:
@@ -180,7 +179,6 @@ def _excusing(otherwise: Callable[[threading.ExceptHookArgs], object]) -> Callab
 
 
 def _repeat(seconds: float, mailbox: Mailbox, do: Callable[[], None]) -> None:
-    """Call a function now and periodically."""
     do()
     mailbox.call_at(mailbox.now() + seconds, lambda: _repeat(seconds, mailbox, do))
 

@@ -186,7 +186,10 @@ class Journal:
         self._dropped = 0
         self._reserve = directory.path / RESERVE_NAME
         self._is_whole = True
-        self._keep_reserve()
+        try:  # zeros that are written: a file that is only made that long is a hole, which reserves nothing
+            private_files.write_text(self._reserve, "\0" * _RESERVE)
+        except OSError:
+            pass  # the disk is full already
 
     @property
     def lost(self) -> int:
@@ -199,13 +202,6 @@ class Journal:
             self._is_whole = False
             costs = "its journal and the logs in it are lost, and other commands do not find the run"
             say(f"{self._path.parent} was removed: the job goes on, but {costs}")
-
-    def _keep_reserve(self) -> None:
-        """Reserve disk space for the last records."""
-        try:  # zeros that are written: a file that is only made that long is a hole, which reserves nothing
-            private_files.write_text(self._reserve, "\0" * _RESERVE)
-        except OSError:
-            pass  # the disk is full already
 
     def settle(self) -> None:
         """Release reserved space and write queued records; only the last one may follow."""

@@ -177,7 +177,6 @@ class OneLog:
         return start, end
 
     def _of_attempt(self, start: int, end: int, attempt: int | None) -> tuple[int, int]:
-        """Narrow a range to the lines of an attempt."""
         if attempt is None:
             return start, end
         if attempt not in self._attempts:
@@ -263,7 +262,6 @@ class OneLog:
         return self._attempt is None or self._attempt == self._attempt_at(end)
 
     def _attempt_at(self, end: int) -> int:
-        """Return the attempt of the line that ends at this position."""
         return self._attempts[max(bisect.bisect_right(self._places, end) - 1, 0)]
 
     def _size(self) -> int:

@@ -13,7 +13,6 @@ from typing import Any
 
 from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
-from tflaunch.plan.model import RetentionPlan
 from tflaunch_worker import boot, file_trees
 
 JOURNAL_NAME = "events.jsonl"
@@ -144,10 +143,6 @@ class RunDirectory:
         """The directory with the function that the tasks call, if they call one."""
         return self.path / FUNCTION_NAME
 
-    def agent_directory(self, host: str) -> Path:
-        """Return the directory of the agent on this machine that serves ``host``."""
-        return self.path / "agents" / host
-
     def keep_spec(self, suffix: str, data: bytes) -> None:
         """Save the user's spec unchanged; ``suffix`` is that of its file."""
         self._write(f"spec{suffix}", data)
@@ -166,7 +161,6 @@ class RunDirectory:
 
 
 def _make_unique(runs: Path, name: str) -> Path:
-    """Create a directory with a new name for a run of this job."""
     while True:
         path = runs / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
         try:
@@ -191,21 +185,12 @@ def newest_first() -> list[Path]:
     except OSError as error:
         raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
     # A run's name contains its start time in seconds, which is more reliable than its directory's mtime.
-    return [runs / run for _, run in sorted(found, key=lambda pair: (_start(pair[1]), pair), reverse=True)]
+    return [runs / run for _, run in sorted(found, key=lambda pair: (start_of(pair[1]), pair), reverse=True)]
 
 
 def newest_of_job(job: str) -> list[Path]:
     """Return the directories of a job's runs, the newest first."""
     return [path for path in newest_first() if job_name(path.name) == job]
-
-
-def may_be_too_old(job: str, retention: RetentionPlan, now: float) -> list[Path]:
-    """Return a job's runs that ``retention`` may drop by number and time of start.
-
-    Their names tell; to find out when they ended takes milliseconds for each.
-    """
-    latest = time.strftime("%Y%m%d%H%M%S", time.localtime(max(now - retention.older_than, 0)))
-    return [path for path in newest_of_job(job)[max(retention.keep, 1) :] if _start(path.name) <= latest]
 
 
 def job_name(name: str) -> str:
@@ -222,7 +207,7 @@ def _is_run(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir() and not entry.name.startswith(".")
 
 
-def _start(name: str) -> str:
+def start_of(name: str) -> str:
     """Return the date and time in a run's name, "" if there is none."""
     return "".join(_parts(name)[1:3])
 

@@ -99,7 +99,7 @@ class LocalConnector:
         if link is not None:
             return link
         self._wait_for_guard()
-        if self._is_locked():
+        if linux.is_lock_free(str(self._directory / tflaunch_worker.LOCK_NAME)) is False:
             raise LinkError("its guard does not end")
         left = self._kill_orphans()
         if left:
@@ -158,28 +158,22 @@ class LocalConnector:
         self._note_guard(None if guard is None else linux.open_pidfd(guard))
         return LocalLink(connection)
 
-    def _is_locked(self) -> bool:
-        """Return whether a guard is alive."""
-        return linux.is_lock_free(str(self._directory / tflaunch_worker.LOCK_NAME)) is False
-
     def _last_words(self) -> str:
         """Return the last line of the agent's log, the exception of a traceback.
 
         Without a log, return why it cannot be created, "" if it can: then the agent has ended as it should.
         """
         log = self._directory / tflaunch_worker.LOG_NAME
-        return boot.last_line(str(log)) if log.exists() else _why_not_created(log)
-
-
-def _why_not_created(path: Path) -> str:
-    try:
-        path.touch()
-        path.unlink()
-    except FileNotFoundError:
+        if log.exists():
+            return boot.last_line(str(log))
+        try:
+            log.touch()
+            log.unlink()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            return str(error)
         return ""
-    except OSError as error:
-        return str(error)
-    return ""
 
 
 class LocalLink:

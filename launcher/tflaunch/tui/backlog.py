@@ -1,10 +1,13 @@
-"""Queue output for a slow reader: a little in memory, the rest in the logs."""
+"""Write output for a slow reader: a little waits in memory, the rest in the logs."""
 
 from __future__ import annotations
 
 import os
+import select
 import threading
+import time
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tflaunch.store.log_writer import Kept
@@ -16,6 +19,8 @@ MOST_BEHIND = 32 * 1024 * 1024
 """Maximum bytes of output that a terminal may lag behind; beyond it, the older half is skipped."""
 
 _SEGMENT = 1024 * 1024  # bytes that are read from one task's log before another task's turn
+_STDOUT = 1
+_AT_ONCE = 64 * 1024  # bytes of one write, small enough to tell a slow reader from a stalled one
 _TOO_SLOW = "the terminal could not keep up; the logs have all of it (tflaunch logs)"
 _NOWHERE = "the reader could not keep up, and the logs had no room for it"
 
@@ -136,7 +141,9 @@ class Backlog:
                 self._forget(entry)
             elif isinstance(entry, Piece) and entry.task is not None:
                 self._held -= len(entry.data)
-        return self._read(entry) if isinstance(entry, _Segment) else _as_piece(entry)
+        if isinstance(entry, _Skipped):
+            return entry.piece()
+        return self._read(entry) if isinstance(entry, _Segment) else entry
 
     def _forget(self, segment: _Segment) -> None:
         self._stored -= segment.end - segment.start
@@ -202,5 +209,65 @@ class Backlog:
         self._is_closed = False
 
 
-def _as_piece(entry: Piece | _Skipped) -> Piece:
-    return entry.piece() if isinstance(entry, _Skipped) else entry
+class Writer:
+    """Writes the pieces of a backlog in a thread that starts with the first piece.
+
+    ``own``: the descriptor for tflaunch's own messages.
+    """
+
+    def __init__(self, backlog: Backlog, write_all: Callable[[Writer], None], own: int) -> None:
+        self.backlog = backlog
+        self.own = own
+        self._write_all = write_all
+        self._thread: threading.Thread | None = None
+        self._shut: dict[int, OSError] = {}
+        self._writes = 0
+
+    def add(self, piece: Piece, kept: Kept | None = None) -> None:
+        """Queue a piece for writing."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._write_all, args=(self,), name="screen", daemon=True)
+            thread.start()  # it may fail
+            self._thread = thread
+        self.backlog.add(piece, kept)
+
+    def error_of(self, descriptor: int) -> OSError | None:
+        """Return why a descriptor takes no more data, None if it does."""
+        return self._shut.get(descriptor)
+
+    def write(self, descriptor: int, data: bytes) -> None:
+        """Write data, blocking on the reader; without a reader, discard it."""
+        view = memoryview(data)
+        while view and descriptor not in self._shut:
+            try:
+                view = view[os.write(descriptor, view[:_AT_ONCE]) :]
+                self._writes += 1
+            except BlockingIOError:  # another program has made the shared terminal or pipe non-blocking
+                select.select([], [descriptor], [])  # no limit: in the writer's thread, which is left behind at the end
+            except OSError as error:
+                # The reader (`| head`) is gone, or the disk is full: the job continues, and its logs are complete.
+                self._shut[descriptor] = error
+                if descriptor == _STDOUT:
+                    self.backlog.drop_output()
+
+    def wait_until_written(self, patience: float | None = None) -> None:
+        """Wait until everything is written, for at most ``patience`` seconds."""
+        if self._thread is not None:
+            self.backlog.wait_until_written(patience)
+
+    def close(self, patience: float | None, until: float | None) -> bool:
+        """Write everything, like `Screen.close`, ``until`` a time on the monotonic clock."""
+        thread = self._thread
+        if thread is None:
+            return True
+        self.backlog.close()
+        writes = -1
+        while thread.is_alive() and writes != self._writes and (until is None or time.monotonic() < until):
+            writes = self._writes
+            left = None if until is None else max(until - time.monotonic(), 0)
+            thread.join(min(wait for wait in (patience, left) if wait is not None) if patience or until else None)
+        if thread.is_alive():
+            return False
+        self._thread = None
+        self.backlog.open()
+        return True

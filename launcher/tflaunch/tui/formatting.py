@@ -1,4 +1,4 @@
-"""Make foreign text, progress bars and failures fit a terminal."""
+"""Make foreign text, output of tasks, progress bars and failures fit a terminal."""
 
 from __future__ import annotations
 
@@ -16,6 +16,21 @@ _RED, _PLAIN = "\033[1;31m", "\033[0m"
 _RULE = "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
 _HINT = "hint: "
 _KEPT = "\0"  # instead of a space that must not become the end of a line
+_CONTROLS = bytes({*range(32), 127} - {ord("\t"), ord("\n")})
+_SEQUENCE = re.compile(
+    rb"(?P<colour>\x1b\[[0-9;:]*m)"
+    rb"|\x1b\[[0-?]*[ -/]*[@-~]"  # cursor movement, clearing, mode switches
+    rb"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # titles and links, queries that the terminal answers
+    rb"|\x1b[ -/]*[0-~]"
+    rb"|[\x00-\x08\x0b-\x1f\x7f]"
+    rb"|\xc2[\x80-\x9f]"  # the same controls encoded as one UTF-8 character
+    rb"|\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])"  # U+202A to U+202E, U+2066 to U+2069: they reorder what is read
+    rb"|\xc2(?![\xa0-\xbf])|\xe2(?![\x80-\xbf]{2})[\x80-\xbf]?"
+    # a part of one, which must not join the others when the text between is removed
+)
+_LONG_CONTROL = re.compile(rb"\xc2|\xe2[\x80\x81]")
+_COLOURED = re.compile(rb"\x1b[^\n]*")
+_RESET = b"\033[0m"
 
 
 class Cell(NamedTuple):
@@ -80,3 +95,24 @@ def _wrap_sentence(sentence: str, columns: int) -> list[str]:
     kept = re.sub("`[^`]*`", lambda command: command[0].replace(" ", _KEPT), sentence)
     pieces = textwrap.wrap(kept, columns - 2, break_long_words=False, break_on_hyphens=False)
     return [piece.replace(_KEPT, " ") for piece in pieces]
+
+
+def without_commands(lines: bytes) -> bytes:
+    """Return whole lines without controls and escapes; colours end with their line.
+
+    A task must not clear the terminal, change its title, or colour other tasks' lines.
+    """
+    if _is_plain(lines):
+        return lines
+    shown = _SEQUENCE.sub(rb"\g<colour>", lines)
+    return _COLOURED.sub(lambda found: found[0] + _RESET, shown)
+
+
+def as_text(line: bytes) -> str:
+    """Return a line as plain text, without controls, escape sequences and colours."""
+    return (line if _is_plain(line) else _SEQUENCE.sub(b"", line)).decode("utf-8", "replace")
+
+
+def _is_plain(lines: bytes) -> bool:
+    """Whether nothing is to remove, a hundred times faster than by `_SEQUENCE`."""
+    return len(lines.translate(None, _CONTROLS)) == len(lines) and _LONG_CONTROL.search(lines) is None

@@ -72,24 +72,20 @@ def news(status: Status, now: float) -> list[Cell]:
 
 
 def _breakpoint(status: Status, task: TaskStatus) -> str:
-    """Return where a task waits for a debugger, and how to get there."""
     name, run = formatting.plain(task.task), formatting.plain(status.run)
     return f"{name} waits at a breakpoint in {formatting.plain(task.breakpoint)}: tflaunch debug {run} {name}"
 
 
 def _unended(task: TaskStatus) -> str:
-    """Return why a task may still run although it was killed."""
     return formatting.plain(f"{process_of(task.task, task.host, task.pid)} may still run: {task.unended}")
 
 
 def _growth(task: TaskStatus, now: float) -> str:
-    """Return how the memory of a task grows, and when it will be full."""
     left = max((task.memory_full_at or 0.0) - now, 0.0)
     return growth_words(formatting.plain(task.task), task.memory_growth or 0.0, left)
 
 
 def _is_abandoned(status: Status) -> bool:
-    """Whether the supervisor was killed before the run ended."""
     return status.supervisor == "dead" and status.phase != "ended"
 
 
@@ -102,7 +98,6 @@ def _forming(status: Status, now: float) -> str:
 
 
 def _hang(hang: HangStatus, now: float) -> str:
-    """Return why no task goes on, and for how long that has been known."""
     return f"hangs for {duration_words(now - hang.since)}: {formatting.plain(hang.sentence)}"
 
 
@@ -158,14 +153,12 @@ def _refused(status: Status) -> str:
 
 
 def _checkpoint(found: CheckpointStatus) -> str:
-    """Return which checkpoint is safe, and where."""
     step = "" if found.step is None else f" (step {found.step})"
     hosts = f"on {_listed(found.hosts)} and " if found.hosts else ""
     return f"newest safe checkpoint: {formatting.plain(found.name)}{step}, {hosts}in the run's directory"
 
 
 def _board(board: Reach) -> str:
-    """Return TensorBoard's address, and how to forward its port here."""
     host, way = formatting.plain(board.host), formatting.plain(board.tunnel)
     where = f" on {host}" if host else ""
     return f"TensorBoard: {formatting.plain(board.url)}{where}{f', after {way}' if way else ''}"

@@ -127,7 +127,6 @@ def _laid_out(table: Sequence[Row], width: int | None) -> list[Text]:
 
 
 def _columns(table: Sequence[Row]) -> list[_Column]:
-    """Return the columns that have content."""
     filled = {title for row in table for title in row}
     metrics = dict.fromkeys(title for row in table for title in row if title.startswith(METRIC))
     ranked = [_Column(title, _LOSS_RANK if title == "=LOSS" else _METRIC_RANK) for title in metrics]

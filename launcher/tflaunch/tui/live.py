@@ -96,14 +96,11 @@ class LiveView:
         # Keep the last column free: a terminal with text there may wrap what the user types.
         height = max(min(rows // 2, rows - 2), 1)
         try:
-            self._lines = layout.render(self._with_last_lines(status), max(columns - 1, 1), height, time.time())
+            lines = self._last_lines()
+            tasks = tuple(task._replace(last_line=lines.get(task.task) or task.last_line) for task in status.tasks)
+            self._lines = layout.render(status._replace(tasks=tasks), max(columns - 1, 1), height, time.time())
         except Exception:  # noqa: BLE001 (a failed rendering must not stop the output)
             self._lines = []
-
-    def _with_last_lines(self, status: Status) -> Status:
-        lines = self._last_lines()
-        tasks = (task._replace(last_line=lines.get(task.task) or task.last_line) for task in status.tasks)
-        return status._replace(tasks=tuple(tasks))
 
 
 def watch(statuses: Iterable[Status]) -> None:

@@ -58,7 +58,7 @@ def by_role(tasks: Sequence[TaskStatus], now: float) -> list[Row]:
     roles: dict[str, list[TaskStatus]] = {}
     for task in tasks:
         roles.setdefault(formatting.plain(task.role), []).append(task)
-    not_fine = sorted((task for task in tasks if not _is_fine(task, now)), key=_badness)
+    not_fine = sorted((task for task in tasks if not _is_fine(task, now)), key=lambda task: _place(state(task)))
     return [_group(role, members) for role, members in roles.items()] + by_task(not_fine, now, tasks)
 
 
@@ -84,10 +84,6 @@ def _place(word: str) -> int:
     return _BAD_FIRST.index(word) if word in _BAD_FIRST else len(_BAD_FIRST)
 
 
-def _badness(task: TaskStatus) -> int:
-    return _place(state(task))
-
-
 def _is_fine(task: TaskStatus, now: float) -> bool:
     word = state(task)
     if task.memory_full_at is not None:
@@ -105,23 +101,18 @@ def _row(task: TaskStatus, now: float) -> Row:
         "EXIT": Cell(_end(task, word)),
         "HOST": Cell(_host(task), "yellow" if task.moved_from else ""),
         "ATTEMPT": Cell(wording.count(task.attempt) if task.attempt > 0 else ""),
-        "UP": Cell(duration_words(now - task.since) if task.since is not None and word in _ALIVE else ""),
+        "UP": _cell(task.since if word in _ALIVE else None, lambda since: duration_words(now - since)),
         **_usage([task]),
         "STEP": Cell(f"~{step.text}") if task.is_progress_from_output and step.text else step,
         "RATE": _cell(task.steps_per_second, wording.rate) if _is_alive(task) else Cell(""),
         "EPOCH": Cell(_of(task.epoch, task.epochs)),
         "ETA": _cell(_left(task), duration_words) if _is_alive(task) else Cell(""),
-        "FULL IN": Cell(_full_in(task, now), "bold yellow"),
+        "FULL IN": _cell(task.memory_full_at, lambda at: duration_words(max(at - now, 0.0)), "bold yellow"),
         **_metrics(task.metrics or {}),
         **_metrics(task.columns or {}, _number),
         LAST_LINE: Cell(formatting.plain(task.last_line).strip(), "dim"),
         "DONE": _cell(done, formatting.bar),
     }
-
-
-def _full_in(task: TaskStatus, now: float) -> str:
-    """Return when the memory of a task's host will be full, "" if never."""
-    return "" if task.memory_full_at is None else duration_words(max(task.memory_full_at - now, 0.0))
 
 
 def _host(task: TaskStatus) -> str:
@@ -209,8 +200,8 @@ def _metrics(values: Mapping[str, float], text: Callable[[float], str] = wording
     return {METRIC + formatting.plain(name, 20).upper(): _cell(values[name], text) for name in shown}
 
 
-def _cell(value: float | None, text: Callable[[float], str]) -> Cell:
-    return Cell("" if value is None else text(value))
+def _cell(value: float | None, text: Callable[[float], str], style: str = "") -> Cell:
+    return Cell("" if value is None else text(value), style)
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

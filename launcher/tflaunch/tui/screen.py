@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
-import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,14 +16,16 @@ from typing import TYPE_CHECKING
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.startup_messages import StartupMessages
 from tflaunch.store.log_writer import Kept
-from tflaunch.tui import escapes, formatting, terminal
-from tflaunch.tui.backlog import Backlog, Piece
+from tflaunch.tui import formatting, terminal
+from tflaunch.tui.backlog import Backlog, Piece, Writer
 from tflaunch.tui.fold import LiveFold
-from tflaunch.tui.task_lines import TaskLines, prefix
 from tflaunch_worker.printable import printable
 
 if TYPE_CHECKING:
     from tflaunch.tui.live import LiveView
+
+
+from tflaunch.store.log_writer import last_state
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _COLOUR = r"\x1b\[[0-9;]*m"
@@ -33,7 +33,9 @@ _LONGEST_LINE = 10_000
 _STDOUT, _STDERR = 1, 2
 _BATCH = 64 * 1024  # bytes that are written at once, even just after a redraw of the view
 _STOP_PATIENCE = 1.0  # seconds for a terminal that takes nothing, before Ctrl-Z stops this process
-_AT_ONCE = 64 * 1024  # bytes of one write, small enough to tell a slow reader from a stalled one
+_LONGEST_PARTIAL = 4 * 1024 * 1024
+_LONGEST_BAR = 64 * 1024  # of a line that is drawn again and again
+_LAST = 4096  # bytes that are searched for a task's last line
 
 
 class Screen:
@@ -58,7 +60,7 @@ class Screen:
         is_terminal = os.isatty(_STDOUT)
         is_coloured = is_terminal and not os.environ.get("NO_COLOR")
         is_one = _is_one_stream()
-        clean = escapes.without_commands if is_terminal else None
+        clean = formatting.without_commands if is_terminal else None
         self._startup = StartupMessages() if is_one and not is_verbose else None
         startup = self._startup
         shown = {task: None if startup is None else partial(startup.without, task) for task in tasks}
@@ -69,10 +71,10 @@ class Screen:
         self._fold = LiveFold(prefixes, time.monotonic) if folds else None
         self._live = self._view() if is_terminal and is_one and not is_quiet else None
         own = _STDERR if is_one and self._live is None else _STDOUT
-        self._out = _Writer(Backlog(is_terminal), self._write_with_view if self._live else self._write_lines, own)
+        self._out = Writer(Backlog(is_terminal), self._write_with_view if self._live else self._write_lines, own)
         self._is_loss_told = False
         # With a reader of its own, a message does not wait for the reader of the output.
-        self._err = self._out if is_one else _Writer(Backlog(False), self._write_lines, _STDERR)
+        self._err = self._out if is_one else Writer(Backlog(False), self._write_lines, _STDERR)
 
     @property
     def is_live(self) -> bool:
@@ -131,8 +133,7 @@ class Screen:
             self._live.let_go()
         return is_closed
 
-    def _write_lines(self, writer: _Writer) -> None:
-        """Write pieces one by one, as they arrive."""
+    def _write_lines(self, writer: Writer) -> None:
         backlog = writer.backlog
         fold = self._fold if writer is self._out else None
         while not backlog.is_over:
@@ -159,7 +160,7 @@ class Screen:
             self._out.add(Piece(None, b""))
             self._out.wait_until_written(_STOP_PATIENCE)
 
-    def _write_with_view(self, writer: _Writer) -> None:
+    def _write_with_view(self, writer: Writer) -> None:
         """Write the pieces collected since the last frame in one go, followed by the view."""
         live, backlog = self._live, writer.backlog
         assert live is not None
@@ -196,72 +197,7 @@ class Screen:
         return text if self._startup is None or self._is_quiet else self._startup.note() + text
 
     def _last_lines(self) -> dict[str, str]:
-        """Return the last line of each task that was shown or is being written."""
         return {task: lines.last() for task, lines in self._lines.items()}
-
-
-class _Writer:
-    """Writes the pieces of a backlog in a thread that starts with the first piece.
-
-    ``own``: the descriptor for tflaunch's own messages.
-    """
-
-    def __init__(self, backlog: Backlog, write_all: Callable[[_Writer], None], own: int) -> None:
-        self.backlog = backlog
-        self.own = own
-        self._write_all = write_all
-        self._thread: threading.Thread | None = None
-        self._shut: dict[int, OSError] = {}
-        self._writes = 0
-
-    def add(self, piece: Piece, kept: Kept | None = None) -> None:
-        """Queue a piece for writing."""
-        if self._thread is None:
-            thread = threading.Thread(target=self._write_all, args=(self,), name="screen", daemon=True)
-            thread.start()  # it may fail
-            self._thread = thread
-        self.backlog.add(piece, kept)
-
-    def error_of(self, descriptor: int) -> OSError | None:
-        """Return why a descriptor takes no more data, None if it does."""
-        return self._shut.get(descriptor)
-
-    def write(self, descriptor: int, data: bytes) -> None:
-        """Write data, blocking on the reader; without a reader, discard it."""
-        view = memoryview(data)
-        while view and descriptor not in self._shut:
-            try:
-                view = view[os.write(descriptor, view[:_AT_ONCE]) :]
-                self._writes += 1
-            except BlockingIOError:  # another program has made the shared terminal or pipe non-blocking
-                select.select([], [descriptor], [])  # no limit: in the writer's thread, which is left behind at the end
-            except OSError as error:
-                # The reader (`| head`) is gone, or the disk is full: the job continues, and its logs are complete.
-                self._shut[descriptor] = error
-                if descriptor == _STDOUT:
-                    self.backlog.drop_output()
-
-    def wait_until_written(self, patience: float | None = None) -> None:
-        """Wait until everything is written, for at most ``patience`` seconds."""
-        if self._thread is not None:
-            self.backlog.wait_until_written(patience)
-
-    def close(self, patience: float | None, until: float | None) -> bool:
-        """Write everything, like `Screen.close`, ``until`` a time on the monotonic clock."""
-        thread = self._thread
-        if thread is None:
-            return True
-        self.backlog.close()
-        writes = -1
-        while thread.is_alive() and writes != self._writes and (until is None or time.monotonic() < until):
-            writes = self._writes
-            left = None if until is None else max(until - time.monotonic(), 0)
-            thread.join(min(wait for wait in (patience, left) if wait is not None) if patience or until else None)
-        if thread.is_alive():
-            return False
-        self._thread = None
-        self.backlog.open()
-        return True
 
 
 def _is_one_stream() -> bool:
@@ -282,3 +218,64 @@ def _panel(lines: Sequence[str]) -> list[str] | None:
 def _quoted(line: str) -> str:
     """Return a line without anything that a terminal would interpret."""
     return printable(re.sub(_COLOUR, "", line.rstrip("\r")).expandtabs(), _LONGEST_LINE)
+
+
+def prefix(task: str, width: int, colour: int | None) -> bytes:
+    """Return the prefix of a task's lines, padded to ``width``; ``colour``: of ANSI."""
+    text = f"{task:<{width}} | "
+    return (f"\033[{colour}m{text}\033[0m" if colour is not None else text).encode()
+
+
+class TaskLines:
+    """Splits the output of one task into complete lines, each with the task's prefix."""
+
+    def __init__(
+        self,
+        prefix: bytes,
+        clean: Callable[[bytes], bytes] | None = None,
+        shown: Callable[[bytes], bytes | None] | None = None,
+    ) -> None:
+        """Begin with the first line.
+
+        ``clean`` removes what a terminal would interpret from lines. ``shown`` removes lines that are not shown from
+        others, all joined by newlines, and returns None if none is left.
+        """
+        self._prefix = prefix
+        self._clean = clean
+        self._shown = shown
+        self._partial = b""
+        self._whole = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """Take a chunk of output; return the lines that it completes."""
+        whole, newline, rest = (self._partial + data).rpartition(b"\n")
+        self._partial = rest
+        text = self._text(whole) if newline else b""
+        if len(self._partial) > (_LONGEST_BAR if b"\r" in data else _LONGEST_PARTIAL):
+            text += self.flush()
+        return text
+
+    def flush(self) -> bytes:
+        """Return an unfinished line as if it were complete."""
+        partial, self._partial = self._partial, b""
+        return self._text(partial) if partial else b""
+
+    def last(self) -> str:
+        """Return the last non-blank line, complete or not. Thread-safe."""
+        for text in (self._partial[-_LAST:], self._whole):
+            line = last_state(text.rstrip().rpartition(b"\n")[2])
+            if line:
+                return line.decode("utf-8", "replace")
+        return ""
+
+    def _text(self, lines: bytes) -> bytes:
+        shown = lines if self._shown is None else self._shown(lines)
+        if shown is None:
+            return b""
+        if shown and not shown.isspace():
+            self._whole = shown[-_LAST:]
+        if b"\r" in shown:
+            shown = b"\n".join(last_state(line) for line in shown.split(b"\n"))
+        if self._clean is not None:
+            shown = self._clean(shown)
+        return self._prefix + shown.replace(b"\n", b"\n" + self._prefix) + b"\n"

@@ -16,8 +16,8 @@ from support.specs import MACHINE, REPOSITORY, planned
 from tflaunch.core.annotations import NOTHING
 from tflaunch.core.job_state import Cause, Culprit
 from tflaunch.explain import summary
+from tflaunch.explain.causes import last_traceback
 from tflaunch.explain.hints import Facts, find_hint, saw_peer_vanish
-from tflaunch.explain.tracebacks import last_traceback
 from tflaunch.features.hints import hint_rules
 from tflaunch_worker import failures
 

@@ -163,7 +163,7 @@ def send(path: Path) -> Path:
 
 def test_a_run_is_found_by_its_mark_until_it_has_come_home(path: Path) -> None:
     location = locate_run(send(path))
-    assert (type(location), location.is_live(), run_list.entry_of(path)["state"]) == (KubernetesRun, True, "elsewhere")
+    assert (type(location), location.is_live(), run_list.entry_of(path).state) == (KubernetesRun, True, "elsewhere")
     with pytest.raises(SupervisedElsewhereError):
         runs.find_run(path.name)
     cluster_runs.remove_note(path)

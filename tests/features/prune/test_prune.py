@@ -110,10 +110,10 @@ def test_names_tell_which_runs_may_be_too_old(monkeypatch: pytest.MonkeyPatch) -
     new, old, oldest = (make_run(monkeypatch, days) for days in (6, 8, 30))
     make_run(monkeypatch, 40, "evaluate")
     week = 7 * DAY
-    assert run_dir.may_be_too_old("train", RetentionPlan(0, week), NOW) == [old, oldest]
-    assert run_dir.may_be_too_old("train", RetentionPlan(2, week), NOW) == [oldest]
-    assert run_dir.may_be_too_old("train", RetentionPlan(2, 31 * DAY), NOW) == []
-    assert run_dir.may_be_too_old("train", RetentionPlan(0, 1e12), NOW) == []
+    assert prune.may_be_too_old("train", RetentionPlan(0, week), NOW) == [old, oldest]
+    assert prune.may_be_too_old("train", RetentionPlan(2, week), NOW) == [oldest]
+    assert prune.may_be_too_old("train", RetentionPlan(2, 31 * DAY), NOW) == []
+    assert prune.may_be_too_old("train", RetentionPlan(0, 1e12), NOW) == []
     assert [run.path for run in prune.apply_retention("train", RetentionPlan(0, week), NOW)] == [old, oldest]
     assert new.exists()
 

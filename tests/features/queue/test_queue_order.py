@@ -187,7 +187,7 @@ def test_a_run_is_shown_by_its_mark_until_it_has_left_the_queue(path: Path, tick
     location = locate_run(path)
     assert type(location) is QueuedRun
     entry = run_list.entry_of(path)
-    assert (entry["state"], entry["matrix"]) == ("queued", {"lr": "0.1"})
+    assert (entry.state, entry.matrix) == ("queued", {"lr": "0.1"})
     assert (location.is_live(), location.begins_after_others()) == (False, True)
     assert "waits in the queue" in (location.reason_to_keep() or "")
     with pytest.raises(TflaunchError, match="has not begun; `tflaunch queue` says what it waits for"):
@@ -196,7 +196,7 @@ def test_a_run_is_shown_by_its_mark_until_it_has_left_the_queue(path: Path, tick
         runs.plan_of(path)
     lock = run_lock.take_lock(path)
     assert tickets.claim(path, tickets.BEGINS)
-    assert (run_list.entry_of(path)["state"], tickets.read_waiting()) == ("queued", [])
+    assert (run_list.entry_of(path).state, tickets.read_waiting()) == ("queued", [])
     os.close(lock)
     tickets.leave(path)
     assert type(locate_run(path)) is RunLocation
@@ -208,7 +208,7 @@ def test_a_run_that_could_not_begin_says_why(path: Path, code: int, state: str) 
     location = locate_run(path)
     assert type(location) is QueuedRun
     entry = run_list.entry_of(path)
-    assert (entry["state"], entry["exit_code"]) == (state, code)
+    assert (entry.state, entry.exit_code) == (state, code)
     assert not location.begins_after_others()
     with pytest.raises(TflaunchError, match="could not begin: no room") as refused:
         follow.watch_to_end(location, print, lambda _: 0)
@@ -236,7 +236,7 @@ def test_a_run_whose_process_was_killed_is_lost(path: Path, ticket: tuple[Path, 
     os.close(ticket[1])
     assert (tickets.read_waiting(), ticket[0].exists()) == ([], False)
     location = locate_run(path)
-    assert run_list.entry_of(path)["state"] == "lost"
+    assert run_list.entry_of(path).state == "lost"
     assert location.reason_to_keep() is None
     with pytest.raises(TflaunchError, match="was killed while it waited") as lost:
         follow.watch_to_end(location, print, lambda _: 0)

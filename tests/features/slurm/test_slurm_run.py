@@ -58,7 +58,7 @@ def test_a_run_is_found_by_its_mark(path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_what_is_shown_of_a_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs_are(monkeypatch, WAITING)
     location = locate_run(submit(path))
-    assert (run_list.entry_of(path)["state"], location.is_live()) == ("queued", True)
+    assert (run_list.entry_of(path).state, location.is_live()) == ("queued", True)
     with pytest.raises(TflaunchError, match=r"has not begun: job 17 is PENDING \(Priority\)"):
         runs.plan_of(path)
 
@@ -68,7 +68,7 @@ def test_what_is_shown_of_a_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(commands, "find_job", fails)
     assert (location.is_live(), location.describe_wait()) == (False, None)
     jobs_are(monkeypatch, None)
-    assert (run_list.entry_of(path)["state"], location.is_live()) == ("stopped", False)
+    assert (run_list.entry_of(path).state, location.is_live()) == ("stopped", False)
     assert location.describe_loss() == (
         f"the supervisor of {path.name} is gone, and with it job 17 of Slurm; start its spec again"
     )

@@ -51,7 +51,7 @@ run_and_tasks_argument = click.argument(
 )
 
 
-def choose(words: Sequence[str], default: Callable[[], Path] | None = None) -> tuple[Path, list[str]]:
+def choose(words: Sequence[str], default: Callable[[], Path] = runs.find_run) -> tuple[Path, list[str]]:
     """Return the directory of the selected run, and the arguments that select tasks.
 
     The first argument is a task if it looks like one, or if the default run has a task of that name. ``default``
@@ -60,20 +60,15 @@ def choose(words: Sequence[str], default: Callable[[], Path] | None = None) -> t
     Raises:
         TflaunchError: the run does not exist.
     """
-    if words and not re.fullmatch(_TASK_OR_HOST, words[0]):
-        try:
-            return runs.find_run(words[0]), list(words[1:])
-        except TflaunchError as error:
-            directory = _default_run(error, default)
-            is_task = re.fullmatch(_MISSPELT_TASK, words[0]) or selectors.names_task(runs.plan_of(directory), words[0])
-            if not is_task:
-                raise
-            return directory, list(words)
-    return default() if default else runs.find_run(None), list(words)
-
-
-def _default_run(error: TflaunchError, default: Callable[[], Path] | None) -> Path:
+    if not words or re.fullmatch(_TASK_OR_HOST, words[0]):
+        return default(), list(words)
     try:
-        return default() if default else runs.find_run(None)
-    except TflaunchError:
-        raise error from None
+        return runs.find_run(words[0]), list(words[1:])
+    except TflaunchError as error:
+        try:
+            directory = default()
+        except TflaunchError:
+            raise error from None
+        if re.fullmatch(_MISSPELT_TASK, words[0]) or selectors.names_task(runs.plan_of(directory), words[0]):
+            return directory, list(words)
+        raise

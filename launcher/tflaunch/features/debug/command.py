@@ -19,7 +19,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.debug import LINK_LOST
 from tflaunch.interruptible import wait_readable
 from tflaunch.plan import selectors
-from tflaunch.tui import escapes
+from tflaunch.tui import formatting
 from tflaunch_worker import fields
 from tflaunch_worker.features.debug.breakpoints import LONGEST_LINE
 
@@ -186,7 +186,7 @@ def debug(words: tuple[str, ...]) -> int:
 
 def _show(text: str) -> None:
     """Print output of the debugger, without what could control the terminal."""
-    sys.stdout.buffer.write(escapes.without_commands(text.encode("utf-8", "replace")))
+    sys.stdout.buffer.write(formatting.without_commands(text.encode("utf-8", "replace")))
     sys.stdout.buffer.flush()
 
 

@@ -19,7 +19,7 @@ from tflaunch.features.doctor.findings import Host, processes_for
 from tflaunch.features.rpc import AgentRpc
 from tflaunch.plan import attempts
 from tflaunch.plan.model import PRIVATE, Plan, TaskPlan
-from tflaunch.store.run_dir import RunDirectory, home
+from tflaunch.store.run_dir import home
 from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 
@@ -92,7 +92,7 @@ def examine(plan: Plan, code: UserCode | None, run: str) -> dict[str, Host]:
         run: the name of this check.
     """
     path = home() / "doctor" / run  # this machine's agent removes what it has there
-    connectors = connectors_for(plan, RunDirectory.existing(path, path / "logs"))
+    connectors = connectors_for(plan, path)
     visits = [_Visit(plan, host, connector, run) for host, connector in connectors.items()]
     with ThreadPoolExecutor(min(len(visits), _AT_ONCE), "visit") as pool:  # no limit: its threads have theirs
 

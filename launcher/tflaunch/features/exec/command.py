@@ -24,8 +24,8 @@ from tflaunch.features.exec.own_terminal import OwnTerminal
 from tflaunch.interruptible import wait_readable
 from tflaunch.plan import selectors
 from tflaunch.plan.model import Plan
-from tflaunch.tui import escapes
-from tflaunch.tui.task_lines import TaskLines, prefix
+from tflaunch.tui import formatting
+from tflaunch.tui.screen import TaskLines, prefix
 from tflaunch_worker import fields
 from tflaunch_worker.features.exec.running_command import PART, WINDOW
 
@@ -123,7 +123,7 @@ class _Lines:
         self._lines: dict[tuple[str, str], TaskLines] = {}
         width = max(map(len, hosts), default=0)
         for what, stream in (("output", sys.stdout), ("errors", sys.stderr)):
-            clean = escapes.without_commands if stream.isatty() else None
+            clean = formatting.without_commands if stream.isatty() else None
             self._lines |= {(host, what): TaskLines(prefix(host, width, None), clean) for host in hosts}
 
     def show(self, host: str, what: str, data: bytes) -> None:

@@ -21,7 +21,7 @@ from tflaunch.features.uploads import HashedFile
 from tflaunch.plan import placeholders, tensorboard
 from tflaunch.plan.model import Plan
 from tflaunch.records import Line, read_record
-from tflaunch.store.run_dir import RunDirectory, collected_files_in
+from tflaunch.store.run_dir import collected_files_in
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker.agent.left_files import PART
@@ -246,7 +246,7 @@ class _Listing(NamedTuple):
 
 def _new_agents(plan: Plan, path: Path) -> Reach:
     """Return how to reach agents that are started for it, and dismissed at the end."""
-    connectors = connectors_for(plan, RunDirectory.existing(path, path / "logs"))
+    connectors = connectors_for(plan, path)
     return lambda host: visiting(connectors[host], path.name)
 
 

@@ -20,7 +20,7 @@ from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.task_starter import REFUSED
 from tflaunch.records import read_record
 from tflaunch.runtime import launch
-from tflaunch.store.run_dir import RunDirectory, home
+from tflaunch.store.run_dir import home
 from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker import fields, file_trees
@@ -83,7 +83,7 @@ def on_hosts(plan: Plan, *, is_stop: bool) -> tuple[WarmServers, list[str]]:
     hosts = [host for host in plan.hosts if plan.is_warm_host(host.host)]
     others = plan._replace(hosts=tuple(host for host in hosts if not host.is_local), warm=None)
     directory = home() / "runs" / f"warm-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
-    connectors = connectors_for(others, RunDirectory.existing(directory, directory / "logs"))
+    connectors = connectors_for(others, directory)
     found, problems = [], []
     if here := next((host.host for host in hosts if host.is_local), ""):
         found += on_this_machine(here, is_stop=is_stop)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,6 @@ from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached
 from tflaunch.features.rpc import visiting
 from tflaunch.plan.model import Plan, RetentionPlan
 from tflaunch.store import journal, run_dir, run_lock
-from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 
@@ -147,7 +147,7 @@ def _examine(path: Path, now: float, is_named: bool = False) -> OldRun:
         _require_over(path, entry, now - written < PATIENCE, is_named)
         logs = path / "logs"
         outside = os.readlink(logs) if logs.is_symlink() else None
-        return OldRun(path, entry["state"], entry["ended"] or written, tree_size(path), outside, written)
+        return OldRun(path, entry.state, entry.ended or written, tree_size(path), outside, written)
     except TflaunchError as error:
         raise _KeptError(f"cannot be removed: {error}") from None
     except OSError as error:
@@ -179,8 +179,8 @@ def _require_over(path: Path, entry: run_list.RunEntry, is_recent: bool, is_name
     Raises:
         _KeptError: it is such a run.
     """
-    state = entry["state"]
-    if entry["exit_code"] is None and state not in _DEAD:
+    state = entry.state
+    if entry.exit_code is None and state not in _DEAD:
         raise _KeptError(f"is live; to end it: tflaunch down {path.name}")
     if state == "unreadable" and not is_named:
         raise _KeptError(f"is damaged: {_damage(path)}; to remove it: tflaunch prune {path.name}")
@@ -237,11 +237,25 @@ def only_prune() -> Iterator[None]:
         os.close(lock)
 
 
+def may_be_too_old(job: str, retention: RetentionPlan, now: float) -> list[Path]:
+    """Return a job's runs that ``retention`` may drop by number and time of start.
+
+    Their names tell; to find out when they ended takes milliseconds for each.
+    """
+    latest = time.strftime("%Y%m%d%H%M%S", time.localtime(max(now - retention.older_than, 0)))
+    return [
+        path for path in run_dir.newest_of_job(job)[max(retention.keep, 1) :] if run_dir.start_of(path.name) <= latest
+    ]
+
+
 def apply_retention(job: str, retention: RetentionPlan, now: float) -> list[OldRun]:
     """Remove the old runs of a job, and return them."""
+    paths = may_be_too_old(job, retention, now)
+    if not paths:
+        return []
     removed = []
     with only_prune():
-        for path in run_dir.may_be_too_old(job, retention, now):
+        for path in paths:
             try:
                 old = _examine(path, now)
                 if now - old.ended >= retention.older_than:
@@ -304,7 +318,7 @@ def _remove_copies(path: Path) -> None:
     plan = runs.plan_of(path)
     if not (hosts := _hosts_of(plan)):
         return
-    connectors = connectors_for(plan, RunDirectory.existing(path, path / "logs"))
+    connectors = connectors_for(plan, path)
 
     def remove_copy(host: str) -> str:
         try:

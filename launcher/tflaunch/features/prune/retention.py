@@ -9,7 +9,6 @@ from tflaunch.errors import TflaunchError
 from tflaunch.explain import wording
 from tflaunch.features.prune import prune
 from tflaunch.runtime.watchers import Supervision, Watcher
-from tflaunch.store import run_dir
 
 
 class Retention(Watcher):
@@ -20,11 +19,9 @@ class Retention(Watcher):
 
     def follow_up(self, say: Callable[[str], None]) -> None:
         """Remove them, and say how many."""
-        job, retention, now = self._plan.name, self._plan.retention, time.time()
+        job = self._plan.name
         try:
-            if not run_dir.may_be_too_old(job, retention, now):
-                return
-            removed = prune.apply_retention(job, retention, now)
+            removed = prune.apply_retention(job, self._plan.retention, time.time())
         except TflaunchError:
             return  # `tflaunch prune` says why
         if removed:

@@ -145,7 +145,7 @@ def _on_assumed_nodes(file: SpecFile, order: SpecOrder) -> Spec:
     if spec.pool not in (None, ENGINE):
         message = f"is {spec.pool!r}, and --on slurm takes the nodes that Slurm gives"
         raise SpecError(file.source, [Problem("error", "hosts.discover", message, "remove one of them")])
-    spec = resolve.assumed(file.source, spec.model_copy(update={"pool": None}))
+    spec = resolve.with_hosts(file.source, spec.model_copy(update={"pool": None}), file.directory, is_offline=True)
     if problems := list(job_parts.problems(spec)):
         raise SpecError(file.source, problems)
     numbers = itertools.count(1)

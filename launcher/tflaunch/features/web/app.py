@@ -37,7 +37,7 @@ from tflaunch.plan import selectors
 from tflaunch.records import as_json
 from tflaunch.store.history import Figures, read_history
 from tflaunch.store.log_reader import LogReader
-from tflaunch.tui.escapes import as_text
+from tflaunch.tui.formatting import as_text
 
 STATIC = Path(__file__).parent / "static"
 _KEEPALIVE = 15.0  # seconds without an event after which a stream sends a comment
@@ -127,7 +127,7 @@ class _Server:
         """Return all runs as JSON, read once for all pages that show the list."""
         async with self._listing:
             if time.monotonic() - self._listed_at > _BETWEEN_LISTS / 2:
-                self._listed = json.dumps(await run_in_threadpool(self._runs.overview), separators=(",", ":"))
+                self._listed = json.dumps(as_json(await run_in_threadpool(self._runs.overview)), separators=(",", ":"))
                 self._listed_at = time.monotonic()
             return self._listed
 

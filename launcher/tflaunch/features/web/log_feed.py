@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from tflaunch.features.web.feed import encode_event
 from tflaunch.store.log_reader import Line, LogReader
-from tflaunch.tui.escapes import as_text
+from tflaunch.tui.formatting import as_text
 
 _FIRST_LINES = 2000  # of all tasks together
 _LEAST_LINES = 5  # of each task
