@@ -26,7 +26,7 @@ PROGRAM = """
 import time
 marks = [time.monotonic()]
 import sys
-waited_for = ["tflaunch.descriptors", "tflaunch.discovery.prepare"]
+waited_for = ["tflaunch.runtime.launch", "tflaunch.discovery.prepare"]
 def hook(event, arguments):
     if event == "import" and waited_for and arguments[0] == waited_for[-1]:
         waited_for.pop()

@@ -10,7 +10,6 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 
 import tflaunch
 import tflaunch_worker
@@ -25,23 +24,20 @@ def own_command(*words: str) -> list[str]:
     return own_process(_COMMAND_LINE, *words)
 
 
-def own_process(program: str, *arguments: str, python: str = "", path: Sequence[str] = ()) -> list[str]:
+def own_process(program: str, *arguments: str) -> list[str]:
     """Return the command of a Python process.
 
     Args:
         program: statements of Python, which find `sys` imported.
         arguments: what it finds in ``sys.argv[1:]``.
-        python: another interpreter than this process's.
-        path: where that searches modules.
 
     Raises:
         TflaunchError: this process does not know its interpreter.
     """
-    if not (python or sys.executable):
+    if not sys.executable:
         raise TflaunchError("Python does not know its own path (sys.executable); use the command line", EXIT_INTERNAL)
     # -I keeps out the working directory, and settings by which another program would be run; the rest is given.
-    search = ascii([*(path or own_path())])
-    return [python or sys.executable, "-I", "-c", f"import sys; sys.path[:] = {search}; {program}", *arguments]
+    return [sys.executable, "-I", "-c", f"import sys; sys.path[:] = {own_path()!a}; {program}", *arguments]
 
 
 def own_path() -> list[str]:

@@ -29,19 +29,10 @@ def make_directories(path: Path) -> None:
         each.mkdir(mode=0o700, exist_ok=True)
 
 
-def write_text(path: Path, text: str, *, is_kept: bool = False) -> None:
-    """Write a file with mode 0600 in place of any; surrogate escapes become bytes.
-
-    ``is_kept``: it is on the disk before this returns, so that a crash after its renaming leaves no empty file.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+def write_text(path: Path, text: str) -> None:
+    """Write a file with mode 0600 in place of any; surrogate escapes become bytes."""
     with open(os.open(path, _FLAGS, 0o600), "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
-        if is_kept:
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def require_own(path: Path, *, is_base: bool = False) -> None:

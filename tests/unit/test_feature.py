@@ -11,15 +11,15 @@ import pytest
 
 from fuzz.recorded_run import record
 from support.specs import MACHINE, made, planned
-from tflaunch.client import status as current
+from tflaunch.client import observer as current
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import prepare
 from tflaunch.errors import Problem, SpecError, TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.feature import Engine, Feature, features, load
 from tflaunch.plan.model import HostPlan
-from tflaunch.runtime import launch, submitting
-from tflaunch.runtime.submitting import SpecOrder
+from tflaunch.runtime import launch, run_config
+from tflaunch.runtime.run_config import SpecOrder
 from tflaunch.transport import connect
 from tflaunch_worker.feature import RAISE_FAULTS, find_features
 
@@ -163,9 +163,9 @@ def full(file: SpecFile, order: SpecOrder) -> list[Problem]:
 @pytest.mark.parametrize(("check", "found"), [("", []), (f"{__name__}:full", ["own.json: no room for ('name=a',)"])])
 def test_an_engine_is_asked_about_a_spec(monkeypatch: pytest.MonkeyPatch, check: str, found: list[str]) -> None:
     """If it can tell what it will refuse; what is wrong anywhere is found before."""
-    monkeypatch.setattr(submitting, "engines", lambda: {"own": Engine("on hosts of its own", check=check)})
+    monkeypatch.setattr(run_config, "engines", lambda: {"own": Engine("on hosts of its own", check=check)})
     spec = SpecFile("own.json", Path(), ".json", json.dumps({"cluster": {"worker": 1}, "command": ["true"]}))
-    problems = submitting.problems_on("own", spec, ["name=a"], ["echo"])
+    problems = run_config.problems_on("own", spec, ["name=a"], ["echo"])
     assert [problem.message for problem in problems if problem.severity == "error"] == found
     with pytest.raises(SpecError, match=r"restart\.max"):
-        submitting.problems_on("own", spec, ["restart.max=-7"], ())
+        run_config.problems_on("own", spec, ["restart.max=-7"], ())

@@ -34,7 +34,7 @@ class Place:
 
     def kept(self) -> tuple[int, int]:
         """Return the attempt in the log, and how much of its output an earlier supervisor kept."""
-        mark = self.marks.of_earlier(TASK)
+        mark = self.marks.earlier.get(TASK)
         assert mark is not None
         return mark.attempt, mark.offset + self.log.first_size - mark.at
 

@@ -123,7 +123,8 @@ class CommandOutbox:
         self._are_kept = are_kept
         self._has_link = False
         self._waiting: deque[tuple[int, Frame]] = deque()
-        self._starts: dict[tuple[str, int], int] = {}
+        self.starts: dict[tuple[str, int], int] = {}
+        """The task and number of each attempt that the agent was told to start, and that command's number."""
         self._last = 0
         self.last_bodies: dict[str, bytes] = {}
 
@@ -135,7 +136,7 @@ class CommandOutbox:
         if body:
             self.last_bodies[kind] = body
         if kind == "start_task":
-            self._starts[(str(fields["task"]), int(str(fields["attempt"])))] = self._last
+            self.starts[(str(fields["task"]), int(str(fields["attempt"])))] = self._last
         if self._are_kept or not self._has_link:
             self._waiting.append((self._last, frame))
         return frame
@@ -158,11 +159,6 @@ class CommandOutbox:
             self._waiting.clear()
         return frames
 
-    @property
-    def started(self) -> list[tuple[str, int]]:
-        """The task and number of each attempt that the agent was told to start."""
-        return list(self._starts)
-
     def silent_attempts(self, obeyed: int, streams: Iterable[Iterable[object]]) -> list[tuple[str, int]]:
         """Return the attempts that the agent has started and holds no more output of.
 
@@ -173,4 +169,4 @@ class CommandOutbox:
             streams: task and attempt of every output that the agent still holds.
         """
         kept = {tuple(stream) for stream in streams}
-        return [about for about, number in self._starts.items() if number <= obeyed and about not in kept]
+        return [about for about, number in self.starts.items() if number <= obeyed and about not in kept]

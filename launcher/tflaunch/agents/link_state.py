@@ -36,10 +36,6 @@ class LinkState(Enum):
         """Whether the agent has greeted at all."""
         return self in (LinkState.CONNECTED, LinkState.RECONNECTING)
 
-    def after_loss(self) -> LinkState:
-        """Return the state after the loss of the link."""
-        return LinkState.RECONNECTING if self is LinkState.CONNECTED else self
-
 
 class Takeover(Enum):
     """Whether a session continues that of an earlier supervisor."""

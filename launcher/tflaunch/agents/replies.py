@@ -79,7 +79,8 @@ _EVENTS_PER_SECOND = 10  # for events that recur over time
 class ExpectedReplies:
     """Remembers the commands sent to an agent, as far as its events answer them.
 
-    ``left_files``: the maximum size of each file that an attempt of a task may leave under a name.
+    ``left_files``: the maximum size of each file that an attempt of a task may leave under a name;
+    ``has_offered_files``: the user's code was offered.
     """
 
     def __init__(self, now: float) -> None:
@@ -93,7 +94,7 @@ class ExpectedReplies:
         self._peers: set[str] = set()
         self._has_private_network = False
         self._has_probed = False
-        self._has_offered_files = False
+        self.has_offered_files = False
 
     def note(self, kind: str, fields: dict[str, Any]) -> None:
         """Remember a command by its kind and fields."""
@@ -111,10 +112,6 @@ class ExpectedReplies:
                 self._peers.update(fields["peers"])
                 self._has_probed = True
 
-    def note_files(self) -> None:
-        """Remember that the user's code was offered."""
-        self._has_offered_files = True
-
     def has_started(self, task: str, attempt: int) -> bool:
         """Return whether the agent was asked to start this attempt."""
         return (task, attempt) in self._started
@@ -125,7 +122,9 @@ class ExpectedReplies:
         Raises:
             ValueError: the agent was not asked for it, or cannot vouch for an address in it.
         """
-        _check_addresses(event)
+        addresses = event.addresses.split() if isinstance(event, events.PortsHeld) else ()
+        for address in [event.source] if isinstance(event, events.PeerSeen) else addresses:
+            _own_address(address)
         if isinstance(event, events.TaskEvent) and not self.has_started(event.task, event.attempt):
             about = f"attempt {event.attempt} of {event.task[:60]!r}"
             raise ValueError(f"it reports about {about}, which it was not asked for")
@@ -143,7 +142,7 @@ class ExpectedReplies:
                 _check_names("the fence of", [event.task], self._ports)
             case events.PeerSeen() if not self._has_probed:
                 raise ValueError("it was not asked to look for peers")
-            case events.FilesSynced() | events.FilesRefused() if not self._has_offered_files:
+            case events.FilesSynced() | events.FilesRefused() if not self.has_offered_files:
                 raise ValueError("it was not offered any files")
 
     def count_event(self, now: float) -> None:
@@ -156,12 +155,6 @@ class ExpectedReplies:
         over_time = _EVENTS_PER_SECOND * (now - self._began_at)
         if self._event_count > _EVENTS_AT_ONCE + _EVENTS_PER_ATTEMPT * len(self._started) + over_time:
             raise ValueError("it reports more events than its tasks can cause")
-
-
-def _check_addresses(event: events.Event) -> None:
-    told = event.addresses if isinstance(event, events.PortsHeld) else ""
-    for address in [event.source] if isinstance(event, events.PeerSeen) else told.split():
-        _own_address(address)
 
 
 def _own_address(text: str) -> str:
@@ -187,10 +180,6 @@ class EventCursor:
         self.seen = 0
         self.recorded = 0
         self._unrecorded: deque[tuple[Event, int]] = deque()
-
-    def is_new(self, number: int) -> bool:
-        """Return whether an event is new; over a new link, some are sent again."""
-        return number > self.seen
 
     def note(self, event: Event, number: int) -> None:
         """Count a received event."""

@@ -249,7 +249,7 @@ class Session:
 
         An upload that an earlier attempt has begun goes on.
         """
-        self._expected.note_files()
+        self._expected.has_offered_files = True
         if self._upload is not None:
             return
         self._upload = code.upload(self.calls.begin, self._refuse_files)
@@ -275,7 +275,8 @@ class Session:
         if self._frames is not None:
             self._frames.close()
         self._frames = None
-        self._state = self._state.after_loss()
+        if self.is_greeted:
+            self._state = LinkState.RECONNECTING
         self.calls.lose()  # calls, unlike orders, are answered over their link or not at all
 
     def _say(self, kind: str, **about: object) -> None:
@@ -305,7 +306,7 @@ class Session:
         self._expected.check(event)
         # Sent again over a new link, because our acknowledgement was lost with the old one. Checked all the same: a
         # message that was refused once must not be accepted because it comes again.
-        if not self._event_cursor.is_new(number):
+        if number <= self._event_cursor.seen:
             return
         self._expected.count_event(self._mailbox.now())
         if isinstance(event, events.TaskStarted | events.TaskExited):
@@ -320,7 +321,7 @@ class Session:
     @property
     def started_attempts(self) -> list[tuple[str, int]]:
         """The task and number of each attempt that this agent was asked to start."""
-        return self._outbox.started
+        return list(self._outbox.starts)
 
     def most_bytes(self, task: str, attempt: int, name: str) -> int | None:
         """Return the maximum size of a file that a task leaves, None if it leaves none."""

@@ -20,7 +20,7 @@ from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, describe_os_error
 from tflaunch.feature import engines, load
 from tflaunch.runtime import launch
-from tflaunch.runtime.submitting import SpecOrder, Submitted
+from tflaunch.runtime.run_config import SpecOrder, Submitted
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

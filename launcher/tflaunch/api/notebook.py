@@ -8,6 +8,7 @@ from typing import Any
 
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.startup_messages import StartupMessages
+from tflaunch.store.log_sink import OutputSink
 from tflaunch.store.log_writer import Kept, last_state
 from tflaunch.tui import formatting
 from tflaunch.tui.layout import table
@@ -24,8 +25,8 @@ def is_running() -> bool:
 _COLUMNS = 110  # what fits into a cell of a usual width
 
 
-class CellOutput:
-    """Shows a run in the cell that is executing (an `OutputSink`)."""
+class CellOutput(OutputSink):
+    """Shows a run in the cell that is executing."""
 
     is_live = True
     shows_output = True
@@ -43,9 +44,6 @@ class CellOutput:
         for line in shown.split(b"\n") if shown is not None else ():
             text = formatting.without_commands(last_state(line)).decode("utf-8", "replace")
             print(f"{task:<{self._width}} | {text}")
-
-    def finish(self, task: str) -> None:
-        """Do nothing: only complete lines are shown."""
 
     def update(self, status: Status) -> None:
         """Show this status in place of the last one; a front end without HTML shows text."""
@@ -69,5 +67,5 @@ class CellOutput:
 
     def close(self, patience: float | None = None, limit: float | None = None) -> bool:
         """Send what was printed to the notebook."""
-        sys.stdout.flush()
+        self.wait_until_written()
         return True

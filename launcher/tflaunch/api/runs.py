@@ -17,10 +17,9 @@ from tflaunch.api.notebook import CellOutput
 from tflaunch.api.values import Event, LogLine, Result, TaskResult
 from tflaunch.client import control_client, runs
 from tflaunch.client.follow import Follower, watch_to_end
-from tflaunch.client.observer import Observer
+from tflaunch.client.observer import Observer, current_status
 from tflaunch.client.run_location import locate_run
 from tflaunch.client.runs import Outcome
-from tflaunch.client.status import current_status
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import status, summary

@@ -84,11 +84,11 @@ def _checked(spec: Path, command: Sequence[str], settings: Sequence[str], engine
     name = source_name(spec)
     from tflaunch.discovery import prepare
     from tflaunch.plan import lint
-    from tflaunch.runtime import submitting
+    from tflaunch.runtime import run_config
 
     try:
         if engine is not None:
-            problems = submitting.problems_on(engine, read_file(spec), settings, command)
+            problems = run_config.problems_on(engine, read_file(spec), settings, command)
             return Checked(name, all(problem.severity != "error" for problem in problems), problems), name
         loaded, problems = prepare.read_spec(read_file(spec), settings, command=command, is_offline=True)
     except SpecError as error:

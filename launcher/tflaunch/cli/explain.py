@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 
 import click
@@ -10,9 +11,8 @@ from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import json_option, print_json
 from tflaunch.cli.main import verbs
 from tflaunch.client import runs
-from tflaunch.client.observer import Observer
+from tflaunch.client.observer import Observer, current_status
 from tflaunch.client.run_list import run_to_explain
-from tflaunch.client.status import current_status
 from tflaunch.explain import summary
 from tflaunch.explain.explanation import explain_run
 from tflaunch.store.log_writer import tail
@@ -37,10 +37,7 @@ def explain(run: str | None, as_json: bool) -> None:
     observer = Observer(directory)
     observer.catch_up()
     current = current_status(directory)
-
-    def lines(task: str, count: int) -> list[str]:
-        return tail(observer.logs, task, count)
-
+    lines = functools.partial(tail, observer.logs)
     found = explain_run(observer.job, current, lines, time.time(), observer.known)
     # What helps further may be a command of a feature that is missing here.
     found = found._replace(next=tuple(command for command in found.next if command.split()[1] in verbs()))

@@ -52,7 +52,7 @@ _OWN_VERBS = {
         "List all runs, and compare those of a matrix.",
         output="tflaunch.client.run_list:Listing",
     ),
-    "events": Verb("tflaunch.cli.events:events", _MORE, "Show what has happened in a run."),
+    "events": Verb("tflaunch.cli.logs:events", _MORE, "Show what has happened in a run."),
     "down": Verb("tflaunch.cli.down:down", "Act on runs", "Stop a run."),
     "restart": Verb("tflaunch.cli.tasks:restart", "Act on runs", "Restart tasks of a live run."),
     "kill": Verb("tflaunch.cli.tasks:kill", _MORE, "Send a signal to tasks."),

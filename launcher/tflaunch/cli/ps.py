@@ -11,7 +11,7 @@ import click
 from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import json_option, print_json, say
 from tflaunch.client import runs
-from tflaunch.client.status import current_status
+from tflaunch.client.observer import current_status
 from tflaunch.explain import cluster_formation
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.wording import counted

@@ -1,4 +1,4 @@
-"""`up`: run a spec, attached or detached, or take over a lost run."""
+"""`up`: run a spec, follow it or let it go, or take over a lost run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from tflaunch.cli.arguments.spec import (
     set_option,
     warn,
 )
-from tflaunch.cli.follow import follow_run
 from tflaunch.client import runs
 from tflaunch.client.run_location import locate_run
 from tflaunch.feature import engines, features, load
@@ -41,8 +40,22 @@ from tflaunch_worker import boot
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.spec_file import SpecFile
-    from tflaunch.runtime.submitting import SpecOrder
+    from tflaunch.runtime.run_config import SpecOrder
     from tflaunch.store.log_sink import OutputSink
+
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from tflaunch.client import control_client
+from tflaunch.client.follow import Follower, watch_to_end
+from tflaunch.client.observer import Observer
+from tflaunch.client.run_location import RunLocation
+from tflaunch.errors import TflaunchError
+from tflaunch.interruptible import handle_signals
+from tflaunch_worker import signals
 
 
 @click.command(cls=CommandAfterDashes)
@@ -104,7 +117,7 @@ def start_spec(file: SpecFile, settings: tuple[str, ...], launching: Launching, 
         say(misplaced)
     settings += settings_of(launching)
     if engine is not None and engines()[engine].submit:
-        from tflaunch.runtime.submitting import SpecOrder
+        from tflaunch.runtime.run_config import SpecOrder
 
         logs = None if options.log_dir is None else str(options.log_dir.absolute())
         about = (options.name, command, logs, options.preflight, options.extras)
@@ -174,3 +187,45 @@ def take_over(name: str, options: LaunchOptions) -> int:
     if options.detach and code == 0:
         click.echo(path.name)
     return code
+
+
+def follow_run(location: RunLocation, is_verbose: bool, is_quiet: bool, is_folding: bool | None) -> int:
+    """Show a run as `up` does, until it has ended; return its exit code.
+
+    Ctrl-C stops it, or takes it out of its queue.
+    """
+
+    def watch(observer: Observer) -> int:
+        screen = Screen(observer.tasks, is_verbose, is_quiet, is_folding)
+        try:
+            return Follower(observer, screen).run(None)
+        finally:
+            screen.close()
+
+    with interrupts_stop([location.directory]) as interrupts:
+        try:
+            code = watch_to_end(location, say, watch)
+        except TflaunchError as error:
+            if not interrupts:
+                raise
+            say(str(error))
+            code = error.exit_code
+    return 128 + interrupts[0] if interrupts and code != 0 else code
+
+
+@contextmanager
+def interrupts_stop(directories: Sequence[Path]) -> Iterator[list[int]]:
+    """Make Ctrl-C and `signals.ENDING` stop runs as in `up`; yield those that came.
+
+    The last run is stopped first, so that none of them begins because another one has ended.
+    """
+    seen: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if not signals.asks_more(number, seen):
+            return
+        for directory in reversed(directories):
+            control_client.request_stop(directory, 0 if len(seen) > 1 else None, number)
+
+    with handle_signals((signal.SIGINT, *signals.ENDING), stop):
+        yield seen

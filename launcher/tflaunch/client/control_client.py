@@ -60,12 +60,7 @@ class ControlClient:
         return answer
 
     def ask_status(self) -> Status:
-        """Return the run's status.
-
-        Raises:
-            NoSupervisorError: the supervisor has exited.
-            TflaunchError: the supervisor does not answer within 10 s, or with a status that cannot be read.
-        """
+        """Return the run's status; raises as `ask`, also if it cannot be read."""
         answer = self.ask("status")
         try:
             return read_record(Status, answer.get("status"))
@@ -78,22 +73,14 @@ class ControlClient:
         return TflaunchError(f"{message}; use the version of tflaunch that started the run", EXIT_INTERNAL)
 
     def say(self, kind: str, body: bytes = b"", /, **fields: Any) -> None:
-        """Send a message.
-
-        Raises:
-            NoSupervisorError: the supervisor has exited.
-        """
+        """Send a message; raises `NoSupervisorError` if the supervisor has exited."""
         try:
             self._socket.sendall(wire.encode({"kind": kind, **fields}, body))
         except OSError:
             raise NoSupervisorError(self._directory) from None
 
     def hear(self, patience: float | None = None) -> dict[str, Any] | None:
-        """Return the next message, None if none arrives within ``patience`` seconds.
-
-        Raises:
-            NoSupervisorError: the supervisor has exited.
-        """
+        """Return the next message, None after ``patience`` seconds; raises as `say`."""
         until = None if patience is None else time.monotonic() + patience
         while not self._messages:
             left = None if until is None else max(until - time.monotonic(), 0)
@@ -172,10 +159,6 @@ def request_restart(directory: Path, tasks: Sequence[str]) -> list[str]:
 
 
 def request_signal(directory: Path, number: int, tasks: Sequence[str]) -> list[str]:
-    """Have a signal sent to tasks, and return those that were running.
-
-    Raises:
-        TflaunchError: the supervisor refuses, or there is none.
-    """
+    """Have a signal sent to tasks, and return those that were running; raises as `request_restart`."""
     answer = ControlClient(directory).ask("signal", tasks=list(tasks), signal=number)
     return [str(task) for task in answer.get("tasks", tasks)]

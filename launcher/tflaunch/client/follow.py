@@ -56,11 +56,7 @@ def watch_to_end(
 
 
 def until_end(observer: Observer, say: Callable[[str], None]) -> int:
-    """Show a run's messages until it ends, then its summary; return its exit code.
-
-    Raises:
-        TflaunchError: its supervisor was killed.
-    """
+    """Show a run's messages until it ends; return and raise as `last_words`."""
     for _ in observer.changes():
         tell_news(observer, say)
     return last_words(observer, say)
@@ -69,11 +65,7 @@ def until_end(observer: Observer, say: Callable[[str], None]) -> int:
 def until_running(observer: Observer, say: Callable[[str], None], is_quiet: bool = False) -> int | None:
     """Show messages, or with ``is_quiet`` warnings, until all tasks have started.
 
-    Returns:
-        None, or the exit code if the run ended first; a failure is always told.
-
-    Raises:
-        TflaunchError: its supervisor was killed.
+    Return None, or the exit code if the run ended first; a failure is always told. Raises as `last_words`.
     """
 
     def tell(message: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,7 @@ def plan_spec(
     *,
     is_detached: bool = False,
 ) -> tuple[Plan, list[Problem]]:
-    """Return the plan of a spec, and its warnings; arguments as in `read_spec`.
-
-    Raises:
-        SpecError: the spec has errors; lists all of them, and the warnings.
-    """
+    """Return the plan of a spec, and its warnings; takes arguments and raises as `read_spec`."""
     spec, warnings = read_spec(file, settings, name, command)
     warnings += lint.unused_image(spec)
     return make_plan(file.directory, spec, is_detached=is_detached).warned(warnings), warnings
@@ -63,31 +60,27 @@ def load_spec(
     Raises:
         SpecError: fields are invalid; lists them, and the problems that the others have with each other.
     """
-    try:
+    with _other_problems_added(file.directory):
         return load.load_spec(file, settings, name, command, os.environ)
-    except load.InvalidFieldsError as error:
-        raise _with_other_problems(error, file.directory) from None
 
 
 def spec_from_data(source: str, data: Any, directory: Path) -> Spec:
-    """Return the spec in plain data; arguments are those of `load.spec_from_data`.
-
-    Raises:
-        SpecError: as `load_spec`.
-    """
-    try:
+    """Return the spec in plain data as `load.spec_from_data`; raises as `load_spec`."""
+    with _other_problems_added(directory):
         return load.spec_from_data(source, data, os.environ, directory)
-    except load.InvalidFieldsError as error:
-        raise _with_other_problems(error, directory) from None
 
 
-def _with_other_problems(error: load.InvalidFieldsError, directory: Path) -> SpecError:
+@contextmanager
+def _other_problems_added(directory: Path) -> Iterator[None]:
     """Add the problems of valid fields, so that a spec is corrected in one go."""
-    if error.remainder is None:
-        return error
-    spec, places = error.remainder
-    problems = [*lint.check_spec(spec), *_problems_for_features(spec, directory)]
-    return SpecError(error.source, [*error.problems, *lint.certain_problems(problems, spec, places)])
+    try:
+        yield
+    except load.InvalidFieldsError as error:
+        if error.remainder is None:
+            raise
+        spec, places = error.remainder
+        problems = [*lint.check_spec(spec), *_problems_for_features(spec, directory)]
+        raise SpecError(error.source, [*error.problems, *lint.certain_problems(problems, spec, places)]) from None
 
 
 def complete(
@@ -102,8 +95,7 @@ def complete(
         is_offline: whether hosts are only assumed.
         giver: an engine whose hosts are not looked up, because it provides them later.
 
-    Raises:
-        SpecError: the spec has errors; lists all of them, and the warnings.
+    Raises as `read_spec`.
     """
     if giver:  # another engine gets the tasks
         others = {engine.field: None for engine in engines().values() if engine.host_maker}
@@ -119,11 +111,7 @@ def complete(
 
 
 def check_spec(source: str, directory: Path, spec: Spec) -> list[Problem]:
-    """Return the warnings about a spec with its hosts; arguments as in `complete`.
-
-    Raises:
-        SpecError: the spec has errors; lists all of them, and the warnings.
-    """
+    """Return the warnings about a spec with its hosts; takes arguments and raises as `complete`."""
     problems = [*_no_lease(spec), *lint.check_spec(spec), *_problems_for_features(spec, directory)]
     problems = [_with_origin(spec, problem) for problem in problems]
     if any(problem.severity == "error" for problem in problems):
@@ -148,10 +136,11 @@ def _no_lease(spec: Spec) -> list[Problem]:
     if spec.timeouts.lease != 0:
         return []
     others = [host for host in placement.all_hosts(spec) if not local_machine.is_this_machine(host)]
-    if not others:
-        return []
-    message = f"0 would end the tasks on {others[0]} at the first hiccup of the network"
-    return [Problem.error("timeouts.lease", message, "leave it out, or give the time that a cut may last")]
+    remedy = "leave it out, or give the time that a cut may last"
+    return [
+        Problem.error("timeouts.lease", f"0 would end the tasks on {host} at the first hiccup of the network", remedy)
+        for host in others[:1]
+    ]
 
 
 def _with_origin(spec: Spec, problem: Problem) -> Problem:

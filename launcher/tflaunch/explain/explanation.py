@@ -39,14 +39,8 @@ def explain_run(job: Job, current: Status, tail: Tail, now: float, known: Annota
     about = about._replace(logs=current.logs, next=_next(current, found))
     if found is None:
         return about
-    return about._replace(
-        hang=found.hang,
-        culprit=found.culprit,
-        hint=found.hint,
-        also_stopped=found.also_stopped,
-        not_restarted=found.not_restarted,
-        unended=tuple(summary.unended(job)),
-    )
+    shared = {name: value for name, value in found._asdict().items() if name in Explanation._fields}
+    return about._replace(**shared, unended=tuple(summary.unended(job)))
 
 
 def _sentence(job: Job, current: Status, tail: Tail, now: float) -> str:

@@ -185,7 +185,9 @@ def _address(job: Job, process: TaskPlan) -> str | None:
 def state_of(job: Job, task: TaskState, host: str) -> str:
     """Return the state of a task, as shown to users."""
     if task.is_alive and task.phase is not TaskPhase.EXITED:
-        return _state_of_living(job, task, host)
+        if job.hosts[host].phase is HostPhase.DISCONNECTED:
+            return "disconnected"
+        return "stopping" if task.is_stopping else str(task.phase.value)
     if task.resume_at is not None or (job.phase is Phase.BACKING_OFF and task.phase is TaskPhase.GONE):
         return "restarting"
     if task.phase is TaskPhase.IDLE:
@@ -218,14 +220,6 @@ def state_of_run(job: Job, exit_code: int | None) -> str:
     if job.culprit is None or job.culprit.cause is not Cause.SIGNAL:
         return "failed" if job.exit_code else "interrupted"  # a signal while the last output of a finished job was read
     return "stopped" if job.culprit.message else "interrupted"
-
-
-def _state_of_living(job: Job, task: TaskState, host: str) -> str:
-    if job.hosts[host].phase is HostPhase.DISCONNECTED:
-        return "disconnected"
-    if task.is_stopping:
-        return "stopping"
-    return str(task.phase.value)
 
 
 def _measured(shown: TaskStatus, measure: Measure, task: TaskState, inputs: StatusInputs) -> TaskStatus:

@@ -160,7 +160,8 @@ def failure(job: Job, tail: Tail, known: Annotations) -> JobFailure:
     traceback, last_lines = _end_of(said)
     hint = _hint_about_task(job, culprit.name, said, tail) if is_task else None
     if cause is Cause.TIME:
-        hint = _hint_for_limit(job, tail)
+        stopped = (task.task for task in job.plan.tasks if job.tasks[task.task].is_stopping)
+        hint = next(filter(None, (hint_for(job, name, tail) for name in stopped)), None)
     elif cause is Cause.SUSPENDED:
         hint = f"find out what stopped it; `tflaunch kill -s CONT {culprit.name}` continues it while its peers wait"
     elif cause is Cause.NOT_STARTED:
@@ -274,11 +275,6 @@ def _remedy_for_missing(culprit: Culprit) -> str:
     if _PYTHON.search(culprit.message):
         return f"install it{there}, write for example python3, or name its path in hosts.{culprit.host}.python"
     return f"install it{there}, or write its full path"
-
-
-def _hint_for_limit(job: Job, tail: Tail) -> str | None:
-    hints = (hint_for(job, task.task, tail) for task in job.plan.tasks if job.tasks[task.task].is_stopping)
-    return next(filter(None, hints), None)
 
 
 def _not_formed(job: Job, known: Annotations) -> tuple[tuple[str, ...], str | None]:

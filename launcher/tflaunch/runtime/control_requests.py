@@ -59,7 +59,8 @@ class Service:
         self._job = job
         self._known = Annotations()
         self._logs = logs
-        self._exit_code: int | None = None
+        self.exit_code: int | None = None
+        """The exit code of tflaunch once the run has ended; `close` sends it to followers."""
         self._mailbox = mailbox
         self._sessions = sessions
         self._meter = ResourceSampler(sessions, mailbox)
@@ -67,12 +68,9 @@ class Service:
         self._server: ControlServer | None = None
 
     def listen(self, directory: Path, answer_other: AnswerOther) -> None:
-        """Listen in the run's directory; its journal must exist.
+        """Listen in the run's directory, which has its journal; raises as `ControlServer`.
 
         ``answer_other`` answers what features answer.
-
-        Raises:
-            OSError: the socket cannot be created.
         """
         self._answer_other = answer_other
         self._server = ControlServer(directory, self._mailbox, self._hear)
@@ -92,14 +90,10 @@ class Service:
         if self._server is not None:
             self._server.tell_change()
 
-    def end(self, exit_code: int) -> None:
-        """Set tflaunch's exit code at the end of the run; `close` sends it to followers."""
-        self._exit_code = exit_code
-
     def close(self) -> None:
         """Disconnect all callers."""
         if self._server is not None:
-            self._server.close(self._exit_code)
+            self._server.close(self.exit_code)
 
     def measured(self, tell: Callable[[Status], None]) -> None:
         """Call ``tell`` with the run's status, including fresh measurements."""
@@ -118,7 +112,7 @@ class Service:
 
     def _hear(self, caller: Caller, message: dict[str, Any]) -> None:
         try:
-            self._answer(caller, message, self._job)
+            self._answer(caller, message)
         except RefusedError as refused:
             caller.say("refused", reason=str(refused))
         except ValueError as error:
@@ -126,7 +120,7 @@ class Service:
                 "refused", reason=f"malformed request {printable(message['kind'], 40)!r}: {printable(str(error))}"
             )
 
-    def _answer(self, caller: Caller, message: dict[str, Any], job: Job) -> None:
+    def _answer(self, caller: Caller, message: dict[str, Any]) -> None:
         match message["kind"]:
             case "status":
                 self.measured(lambda current: caller.say("status", status=as_json(current)))
@@ -134,36 +128,36 @@ class Service:
                 caller.follows = True
                 caller.say("changed")
             case "stop":
-                self._stop(read_record(StopRequest, message), job)
+                self._stop(read_record(StopRequest, message))
                 caller.say("done")
             case "restart":
-                self._restart(read_record(RestartRequest, message), job)
+                self._restart(read_record(RestartRequest, message))
                 caller.say("done")
             case "signal":
-                caller.say("done", tasks=self._signal(read_record(SignalRequest, message), job))
+                caller.say("done", tasks=self._signal(read_record(SignalRequest, message)))
             case kind if self._answer_other is None or not self._answer_other(caller, message):
                 raise RefusedError(
                     f"{printable(kind, 40)!r} is unknown to this supervisor: it is of another version of tflaunch, or "
                     "without that feature"
                 )
 
-    def _stop(self, request: StopRequest, job: Job) -> None:
+    def _stop(self, request: StopRequest) -> None:
         if request.signal is not None and request.signal in _ENDING:
             self._mailbox.put(Interrupted(request.signal))
             return
-        wanted = job.plan.timeouts.grace if request.grace is None else request.grace
+        wanted = self._job.plan.timeouts.grace if request.grace is None else request.grace
         self._mailbox.put(StopRequested(min(wanted, _LONGEST_GRACE)))
 
-    def _restart(self, request: RestartRequest, job: Job) -> None:
-        if job.phase is not Phase.RUNNING:
-            raise RefusedError(f"the job is {job.phase.value}: tasks can be restarted while it is running")
-        require_tasks(request.tasks, job)
+    def _restart(self, request: RestartRequest) -> None:
+        if self._job.phase is not Phase.RUNNING:
+            raise RefusedError(f"the job is {self._job.phase.value}: tasks can be restarted while it is running")
+        require_tasks(request.tasks, self._job)
         for task in request.tasks or ("",):
             self._mailbox.put(RestartRequested(task))
 
-    def _signal(self, request: SignalRequest, job: Job) -> list[str]:
+    def _signal(self, request: SignalRequest) -> list[str]:
         """Send a signal to the given tasks that are running, and return those."""
-        tasks, number = request
+        (tasks, number), job = request, self._job
         require_tasks(tasks, job)
         name = signal_name(number)
         living = [task for task in tasks if job.tasks[task].phase is TaskPhase.RUNNING]

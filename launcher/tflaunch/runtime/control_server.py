@@ -73,10 +73,10 @@ class Caller:
         else:
             self._flush()
 
-    def say_changed(self) -> None:
-        """Wake a follower, unless it has not yet read what came before."""
-        if not self._out:
-            self.say("changed")
+    @property
+    def has_unread(self) -> bool:
+        """Whether the terminal has not yet read what came before."""
+        return bool(self._out)
 
     def close(self, patience: float = 0.0) -> None:
         """Disconnect; ``patience``: seconds to keep delivering unread answers."""
@@ -180,8 +180,8 @@ class ControlServer:
         self._last_change = self._mailbox.now()
         self._callers = [caller for caller in self._callers if caller.is_open]
         for caller in self._callers:
-            if caller.follows:
-                caller.say_changed()
+            if caller.follows and not caller.has_unread:
+                caller.say("changed")
 
     def _accept(self) -> None:
         try:

@@ -13,9 +13,8 @@ from typing import NoReturn
 
 from tflaunch import interrupts
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.explain.run_status import Status
 from tflaunch.interruptible import handle_signals, wait_readable
-from tflaunch.store.log_writer import Kept
+from tflaunch.store.log_sink import OutputSink
 from tflaunch.store.run_dir import SUPERVISOR_LOG
 from tflaunch_worker import process_state, signals
 from tflaunch_worker.readable import signal_name
@@ -25,23 +24,11 @@ _LONGEST_ANSWER = 8  # bytes
 _FORWARDED = (signal.SIGINT, *signals.ENDING)
 
 
-class Notes:
-    """Output sink for a supervisor's own messages; the tasks' output is in their logs."""
-
-    is_live = False
-    shows_output = False
+class Notes(OutputSink):
+    """Notes a supervisor's own messages; the tasks' output is in their logs."""
 
     def __init__(self, tasks: Sequence[str] = ()) -> None:
-        """Take no notice of the tasks: their output is in their logs."""
-
-    def update(self, status: Status) -> None:
-        """Ignore the status: there is no display."""
-
-    def show(self, task: str, data: bytes, kept: Kept | None) -> None:
-        """Ignore the tasks' output."""
-
-    def finish(self, task: str) -> None:
-        """Ignore the end of a task's output."""
+        """Take no notice of the tasks."""
 
     def say(self, message: str, is_failure: bool = False) -> None:
         """Write a message with a timestamp."""
@@ -51,13 +38,6 @@ class Notes:
         except OSError:
             pass  # a full disk must not end the job
 
-    def wait_until_written(self) -> None:
-        """Return at once: writes are unbuffered."""
-
-    def close(self, patience: float | None = None, limit: float | None = None) -> bool:
-        """Return True: writes are unbuffered."""
-        return True
-
 
 @contextmanager
 def launched(directory: Path, supervise: Callable[[Callable[[], None]], int]) -> Iterator[None]:
@@ -65,10 +45,7 @@ def launched(directory: Path, supervise: Callable[[Callable[[], None]], int]) ->
 
     Until the context is left, signals that end a run are forwarded to that process.
 
-    ``supervise`` returns the exit code, and calls its argument once the run can be seen.
-
-    Raises:
-        TflaunchError: the supervisor ended before that.
+    ``supervise`` returns the exit code, and calls its argument once the run can be seen. Raises as `await_beginning`.
     """
     sys.stdout.flush()
     sys.stderr.flush()

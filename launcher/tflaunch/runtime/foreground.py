@@ -143,7 +143,7 @@ def _last_words(run: Run, runtime: Runtime, findings: Findings) -> int:
         runtime.sink.say("\n".join(findings.results))
     runtime.watchers.each(lambda watcher: watcher.tell_end(run.job, run.known, state, [*notes, *findings.results]))
     runtime.journal.record_end(exit_code, notes, state, summary.last_progress(run.job))
-    runtime.service.end(exit_code)
+    runtime.service.exit_code = exit_code
     return exit_code
 
 

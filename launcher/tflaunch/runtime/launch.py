@@ -272,10 +272,7 @@ def start_supervisor(plan: Plan, directory: RunDirectory, *, is_owned: bool) -> 
     """Start a supervisor for a plan; return once other processes can see the run.
 
     It has an interpreter of its own: a program may have threads, which a fork does not copy, and another interpreter.
-    With ``is_owned``, the run ends when this process ends.
-
-    Raises:
-        TflaunchError: the supervisor ended before that, with the reason.
+    With ``is_owned``, the run ends when this process ends. Raises as `daemon.await_beginning`.
     """
     order = {
         "plan": serialize.as_json(plan),

@@ -175,12 +175,7 @@ class Watchers:
         self.each(lambda watcher: watcher.watch(job, now))
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> bool:
-        """Have a request answered; return whether a feature answers its kind.
-
-        Raises:
-            RefusedError: it cannot be fulfilled, or the feature that answers it has failed.
-            ValueError: it is malformed.
-        """
+        """Return whether a feature has answered a request; raises as `Watcher.answer`."""
         watching = self._answering.get(message["kind"])
         if watching is None:
             return False

@@ -89,19 +89,8 @@ def open_runtime(
         _watch_faults(session, mailbox)
     logs = str(directory.logs)
     service = Service(job, logs, mailbox, sessions)
-    watchers = Watchers(
-        Supervision(
-            job,
-            config,
-            journal,
-            mailbox,
-            sessions,
-            sink.say,
-            status=service.status,
-            measured=service.measured,
-            has_taken_over=bool(fencing),
-        )
-    )
+    supervision = (job, config, journal, mailbox, sessions, sink.say, service.status, service.measured, bool(fencing))
+    watchers = Watchers(Supervision(*supervision))
     if fencing:  # what cannot be watched has been refused by now
         journal.record_supervisor(fencing)
     else:
@@ -109,7 +98,7 @@ def open_runtime(
         directory.write_plan(kept)
         journal.record_plan(directory, kept, job.started_at, __version__)
     service.listen(directory.path, watchers.answer)
-    log_sink.tell_change(service.tell_change)
+    log_sink.tell_change = service.tell_change
     if config.owner is not None:
         _end_with(config.owner, mailbox, plan.timeouts.grace)
     _repeat(_BETWEEN_LOOKS_FOR_JOURNAL, mailbox, lambda: journal.tell_removal(sink.say))

@@ -33,11 +33,7 @@ _MOST_WAITING = 16 * 1024 * 1024
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the complete records of the journal in a run's directory.
-
-    Raises:
-        TflaunchError: the journal is missing or damaged.
-    """
+    """Return the complete records of a run's journal; raises as `JournalReader`."""
     return JournalReader(path).new_records()
 
 
@@ -103,7 +99,7 @@ class JournalReader:
         """Open the journal of the run in ``directory`` at its first record.
 
         Raises:
-            TflaunchError: the journal is missing.
+            TflaunchError: it is missing; so does `new_records` if it is damaged.
         """
         self._path = directory / JOURNAL_NAME
         self._partial = b""
@@ -116,11 +112,7 @@ class JournalReader:
             raise TflaunchError(f"{self._path}: {error.strerror}", EXIT_INTERNAL) from None
 
     def new_records(self) -> list[dict[str, Any]]:
-        """Return the complete records written since the last call.
-
-        Raises:
-            TflaunchError: the journal is damaged.
-        """
+        """Return the complete records written since the last call."""
         found = []
         with readable(self._path.parent):
             while data := self._file.read(_BLOCK):

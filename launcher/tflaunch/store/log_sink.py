@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from tflaunch.explain.run_status import Status
 from tflaunch.mailbox import Mailbox
@@ -16,16 +15,18 @@ Times = list[tuple[int, float]]
 """When the output from a position on was read, in seconds of our monotonic clock."""
 
 
-class OutputSink(Protocol):
-    """Receives a run's output and messages: a screen, or a detached supervisor's log."""
+class OutputSink:
+    """Receives a run's output and messages, such as a screen; this one shows nothing."""
 
     @property
     def is_live(self) -> bool:
         """Whether `update` has an effect."""
+        return False
 
     @property
     def shows_output(self) -> bool:
         """Whether `show` displays the tasks' output to the user."""
+        return False
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:
         """Show a task's output as received, without blocking.
@@ -52,6 +53,7 @@ class OutputSink(Protocol):
             patience: seconds to wait for a reader that takes nothing; None for no limit.
             limit: seconds to wait in total; None for no limit.
         """
+        return True
 
 
 class LogSink:
@@ -65,13 +67,10 @@ class LogSink:
         self._times = times
         self._screen = screen
         self._mailbox = mailbox
-        self._changed: Callable[[], None] = lambda: None
+        self.tell_change: Callable[[], None] = lambda: None
+        """Called whenever a log has grown."""
         self._logs: dict[str, TaskLog] = {}
         self._open_attempts: dict[str, set[int]] = {}
-
-    def tell_change(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` whenever a log has grown."""
-        self._changed = changed
 
     def begin(self, task: str, attempt: int) -> None:
         """Prepare for the output of an attempt that is about to start."""
@@ -84,7 +83,7 @@ class LogSink:
 
         It may have stored none of what it has acknowledged, because the disk was full.
         """
-        mark = self._marks.of_earlier(task)
+        mark = self._marks.earlier.get(task)
         if mark is None or mark.attempt != attempt or task not in self._logs:
             return 0 if self._marks.has_earlier else None
         return mark.offset + max(self._logs[task].first_size - mark.at, 0)
@@ -95,7 +94,7 @@ class LogSink:
         kept = self._log_of(task, attempt, dated[0][1]).append(data, dated)
         done()
         self._screen.show(task, data, kept)
-        self._changed()
+        self.tell_change()
 
     def lose(self, task: str, attempt: int, size: int) -> None:
         """Log a gap: output that the task's host could not store."""

@@ -49,12 +49,9 @@ class Marks:
         """Open the file of marks at ``path``, and read the marks in it."""
         self.has_earlier = path.exists()
         """Whether an earlier supervisor of this run has made the file."""
-        self._earlier = {mark.task: mark for mark in _read_marks(path)}
+        self.earlier = {mark.task: mark for mark in _read_marks(path)}
+        """The last mark of each task from an earlier supervisor."""
         self._file = open_to_append(path)
-
-    def of_earlier(self, task: str) -> Mark | None:
-        """Return a task's last mark from an earlier supervisor, None if there is none."""
-        return self._earlier.get(task)
 
     def add(self, mark: Mark) -> bool:
         """Write a mark, before our lines that end at it; return whether the disk had room."""
@@ -112,7 +109,7 @@ class TaskLog:
         self._written = 0
         self.first_size = self._size = 0
         self._times: TimeIndex | None = None
-        earlier = marks.of_earlier(task)
+        earlier = marks.earlier.get(task)
         self.attempt = 0 if earlier is None else earlier.attempt
         is_open = self._open()
         # with --log-dir, the log may hold the output of an earlier run

@@ -51,11 +51,7 @@ def home() -> Path:
 
 
 def runs_directory() -> Path:
-    """Return the directory that contains all run directories.
-
-    Raises:
-        TflaunchError: the directory exists, and another user could have put files into it.
-    """
+    """Return the directory that contains all run directories; raises as `home`."""
     path = home() / "runs"
     _require_own(path)
     return path
@@ -179,7 +175,8 @@ def newest_first() -> list[Path]:
     runs = runs_directory()
     try:
         with os.scandir(runs) as entries:
-            found = [(entry.stat().st_mtime_ns, entry.name) for entry in entries if _is_run(entry)]
+            directories = (entry for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+            found = [(entry.stat().st_mtime_ns, entry.name) for entry in directories]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -201,10 +198,6 @@ def job_name(name: str) -> str:
 def is_run_name(name: str) -> bool:
     """Return whether this is how `RunDirectory` names runs."""
     return len(_parts(name)) == _PARTS
-
-
-def _is_run(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir() and not entry.name.startswith(".")
 
 
 def start_of(name: str) -> str:

@@ -48,26 +48,19 @@ class LocalConnector:
         self._guards: list[_Guard] = []  # at most one, not yet waited for; a list: its `pop` is atomic
 
     def open(self) -> LocalLink:
-        """Start guard and agent.
-
-        Raises:
-            LinkError: the process cannot be started.
-        """
+        """Start guard and agent; raises `LinkError` if that is not possible."""
         ours, theirs = socket.socketpair()
-        root = str(Path(tflaunch_worker.__file__).parent.parent)
-        argv = [
-            *_PYTHON,
-            "-c",
-            _BOOT.format(root=root),
-            str(theirs.fileno()),
-            str(self._directory),
-            f"{_TITLE}{self._run}",
-        ]
+        place, title = str(self._directory), f"{_TITLE}{self._run}"
+        program = _BOOT.format(root=str(Path(tflaunch_worker.__file__).parent.parent))
         try:
             boot.require_processes()
             private_files.make_directories(self._directory)
-            if self._is_started_by_other(theirs):
-                return LocalLink(ours)
+            if self._warm is not None:
+                guard = feature.start_guard(self._warm, _PYTHON, place, title, theirs)
+                self._note_guard(guard)
+                if guard is not None:
+                    return LocalLink(ours)
+            argv = [*_PYTHON, "-c", program, str(theirs.fileno()), place, title]
             self.guard = subprocess.Popen(
                 argv, pass_fds=[theirs.fileno()], start_new_session=True, stdin=subprocess.DEVNULL
             )
@@ -78,15 +71,6 @@ class LocalConnector:
             theirs.close()
         self._note_guard(linux.open_pidfd(self.guard.pid), self.guard)
         return LocalLink(ours)
-
-    def _is_started_by_other(self, link: socket.socket) -> bool:
-        """Have another process start guard and agent; return whether it did."""
-        if self._warm is None:
-            return False
-        place = str(self._directory)
-        guard = feature.start_guard(self._warm, _PYTHON, place, f"{_TITLE}{self._run}", link)
-        self._note_guard(guard)
-        return guard is not None
 
     def resume(self) -> LocalLink:
         """Connect to the agent's socket, or wait for the guard, which outlives all others.

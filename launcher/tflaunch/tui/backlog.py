@@ -220,7 +220,8 @@ class Writer:
         self.own = own
         self._write_all = write_all
         self._thread: threading.Thread | None = None
-        self._shut: dict[int, OSError] = {}
+        self.errors: dict[int, OSError] = {}
+        """Why descriptors take no more data."""
         self._writes = 0
 
     def add(self, piece: Piece, kept: Kept | None = None) -> None:
@@ -231,14 +232,10 @@ class Writer:
             self._thread = thread
         self.backlog.add(piece, kept)
 
-    def error_of(self, descriptor: int) -> OSError | None:
-        """Return why a descriptor takes no more data, None if it does."""
-        return self._shut.get(descriptor)
-
     def write(self, descriptor: int, data: bytes) -> None:
         """Write data, blocking on the reader; without a reader, discard it."""
         view = memoryview(data)
-        while view and descriptor not in self._shut:
+        while view and descriptor not in self.errors:
             try:
                 view = view[os.write(descriptor, view[:_AT_ONCE]) :]
                 self._writes += 1
@@ -246,7 +243,7 @@ class Writer:
                 select.select([], [descriptor], [])  # no limit: in the writer's thread, which is left behind at the end
             except OSError as error:
                 # The reader (`| head`) is gone, or the disk is full: the job continues, and its logs are complete.
-                self._shut[descriptor] = error
+                self.errors[descriptor] = error
                 if descriptor == _STDOUT:
                     self.backlog.drop_output()
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.startup_messages import StartupMessages
+from tflaunch.store.log_sink import OutputSink
 from tflaunch.store.log_writer import Kept
 from tflaunch.tui import formatting, terminal
 from tflaunch.tui.backlog import Backlog, Piece, Writer
@@ -38,7 +39,7 @@ _LONGEST_BAR = 64 * 1024  # of a line that is drawn again and again
 _LAST = 4096  # bytes that are searched for a task's last line
 
 
-class Screen:
+class Screen(OutputSink):
     """Prints output and messages. Its methods block on no reader unless documented."""
 
     shows_output = True
@@ -84,7 +85,7 @@ class Screen:
     @property
     def output_error(self) -> OSError | None:
         """Why output could not be written: BrokenPipeError without a reader; else None."""
-        return self._out.error_of(_STDOUT)
+        return self._out.errors.get(_STDOUT)
 
     def update(self, status: Status) -> None:
         """Draw this status below the lines from now on, replacing any earlier one."""
@@ -121,7 +122,7 @@ class Screen:
             writer.wait_until_written()
 
     def close(self, patience: float | None = None, limit: float | None = None) -> bool:
-        """Write everything and remove the view, as `OutputSink`; it can be called again."""
+        """Write everything and remove the view; it can be called again."""
         until = None if limit is None else time.monotonic() + limit
         is_closed = self._out.close(patience, until)
         if self.output_error is not None and not self._is_loss_told:

@@ -12,7 +12,7 @@ import pytest
 
 from support.launch import PATIENCE
 from support.web_pages import SimulatedRun
-from tflaunch.client.status import current_status
+from tflaunch.client.observer import current_status
 from tflaunch.explain.run_status import Status
 from tflaunch.features.web.feed import Feeds, RunFeed
 

@@ -64,7 +64,10 @@ def cluster_of(roles: ClusterOptions) -> dict[str, Any]:
     are_counted = any(count is not None for _, count in slots)
     room = sum(count or 1 for _, count in slots)
     number = max(room, 1) if roles.workers is None else roles.workers
-    _check_roles(number, roles.ps, roles.chief)
+    if not number:
+        raise click.UsageError("-n 0 leaves nothing that trains; ask for one worker at least.")
+    if roles.ps and not roles.chief:
+        raise click.UsageError("--ps needs a chief, which drives parameter servers and workers; add --chief.")
     if are_counted and number > room:
         remedy = f"leave out -n, or raise a number in -H, such as {slots[0][0]}:{(slots[0][1] or 1) + number - room}"
         raise click.UsageError(f"-n {number} is more workers than the {room} that -H has room for; {remedy}.")
@@ -109,11 +112,3 @@ def name_from(command: Sequence[str]) -> str:
     if len(words) > 1 and _PYTHON.fullmatch(Path(words[0]).name):
         words = words[1:]
     return load.job_name_from(Path(words[0]).stem if words else "")
-
-
-def _check_roles(workers: int, ps: int, chief: bool) -> None:
-    """Report errors in terms of the command line instead of a spec."""
-    if not workers:
-        raise click.UsageError("-n 0 leaves nothing that trains; ask for one worker at least.")
-    if ps and not chief:
-        raise click.UsageError("--ps needs a chief, which drives parameter servers and workers; add --chief.")

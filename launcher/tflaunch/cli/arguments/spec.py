@@ -62,11 +62,7 @@ class WholeNumber(click.IntRange):
     name = "whole number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number.
-
-        Raises:
-            click.BadParameter: it is not a whole number, or out of range.
-        """
+        """Return the number, or say which ones are valid."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
@@ -86,11 +82,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic in ear
         self._most = most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds.
-
-        Raises:
-            click.BadParameter: it is not a duration, or out of range.
-        """
+        """Return the seconds, or say how a duration is written."""
         seconds = parse_duration(value)
         if seconds is None or not self._least <= seconds <= self._most:
             end = "" if self._most == math.inf else f" of at most {duration_words(self._most)}"

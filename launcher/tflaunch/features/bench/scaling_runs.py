@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
 from tflaunch.api.runs import Run
-from tflaunch.client.status import status_of_supervisor
+from tflaunch.client.observer import status_of_supervisor
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import local_machine, prepare
 from tflaunch.errors import EXIT_TIMEOUT, EXIT_USAGE, Problem, SpecError, TflaunchError

@@ -84,7 +84,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
 
 def _asked(engine: str, file: SpecFile, settings: Sequence[str], command: Sequence[str]) -> list[Finding]:
     """Return an engine's own problems, before a run waits for its hosts."""
-    from tflaunch.runtime.submitting import problems_on
+    from tflaunch.runtime.run_config import problems_on
 
     problems = problems_on(engine, file, settings, command)
     return [Finding(engine, each.severity, each.where, each.message, each.hint) for each in problems]

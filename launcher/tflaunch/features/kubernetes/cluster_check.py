@@ -14,7 +14,7 @@ from tflaunch.errors import EXIT_PREFLIGHT, Problem, TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_objects, pods
 from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.kubectl import KubectlError
-from tflaunch.runtime.submitting import SpecOrder
+from tflaunch.runtime.run_config import SpecOrder
 
 _FIELDS = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
 _FACTORS = {

@@ -12,7 +12,7 @@ import click
 
 from tflaunch.cli.arguments.launch import Launching
 from tflaunch.cli.arguments.spec import say
-from tflaunch.cli.follow import follow_run, interrupts_stop
+from tflaunch.cli.up import follow_run, interrupts_stop
 from tflaunch.client import follow
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_list import entry_of, table

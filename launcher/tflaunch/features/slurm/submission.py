@@ -24,7 +24,7 @@ from tflaunch.own_process import own_command
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
 from tflaunch.plan.placement import with_gpus
-from tflaunch.runtime.submitting import SpecOrder, Submitted
+from tflaunch.runtime.run_config import SpecOrder, Submitted
 from tflaunch.store import log_writer
 from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory, home
 from tflaunch_worker import file_trees

@@ -25,8 +25,7 @@ from tflaunch.plan import placement
 from tflaunch.plan.model import Plan
 from tflaunch.plan.placement import with_gpus
 from tflaunch.runtime import daemon, launch
-from tflaunch.runtime.run_config import RunConfig
-from tflaunch.runtime.submitting import SpecOrder
+from tflaunch.runtime.run_config import RunConfig, SpecOrder
 from tflaunch.store import journal, log_writer, run_lock
 from tflaunch.store.run_dir import FUNCTION_NAME, SUPERVISOR_LOG, RunDirectory, open_run
 from tflaunch_worker import function

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch import records
-from tflaunch.client.observer import ObservedStep, Observer
+from tflaunch.client.observer import ObservedStep, Observer, current_status
 from tflaunch.client.runs import Outcome
-from tflaunch.client.status import current_status
 from tflaunch.core.events import HostJoined
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.explanation import explain_run
