@@ -79,10 +79,12 @@ def test_a_job_may_wait_for_an_evaluator_but_not_for_a_sidecar_that_does_not_lis
 
 
 def test_tasks_that_compute_end_after_an_hour_without_a_step(tmp_path: Path) -> None:
-    """So do those that wait in NCCL; between epochs, an evaluation may take as long as it likes."""
+    """So do those that wait in NCCL; an evaluation between epochs, or in the user's own code, may take any time."""
     spins = Does(1.0, cpu=1.0, gpu=100.0)
     world = World(tmp_path, mirrored(), *[Task(Does(MINUTE, every=5.0), STEPS, spins) for _ in "01"])
     assert 60 < dict(world.go_on(3 * HOUR))["ended"] - 21 < 80
+    own = World(tmp_path, mirrored(), *[Task(Does(MINUTE, every=5.0), STEPS, spins._replace(line=7)) for _ in "01"])
+    assert "ended" not in dict(own.go_on(3 * HOUR))
     assert stage_of(world.history.job, [Progress(100, 1, 2, 100, None, {}, 1.0)]) is Stage.EPOCHS
 
 

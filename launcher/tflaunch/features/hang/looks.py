@@ -10,7 +10,7 @@ from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.position import IDLE, Kind, Position, position_of
 from tflaunch.plan.model import SIDECAR
 
-_IDLE_CPU = 0.02  # CPUs; the threads of an idle TensorFlow that poll use a tenth of that
+_IDLE_CPU = 0.02  # CPUs, of the time without a wait for one; threads of an idle TensorFlow that poll use a tenth
 _IDLE_WAIT = 0.5  # CPUs used or waited for; what polls waits for less, on any machine
 _IDLE_BYTES = 1024.0, 128.0  # per second: of a task, and for each task with which it exchanges signs of life
 _IDLE_GPU = 5.0  # percent
@@ -55,7 +55,7 @@ def wait_for_peers(seen: Look) -> bool:
 
 
 def moves(before: Look, after: Look, may_compute: bool = False) -> bool:
-    """Whether a task has done something between two looks; with ``may_compute``, other than to compute."""
+    """Whether a task has done something between two looks; with ``may_compute``, other than to compute in a library."""
     names = before.evidence.keys() & after.evidence.keys()
     return any(_moves(before, after, name, len(names), may_compute) for name in names)
 
@@ -69,10 +69,12 @@ def _moves(before: Look, after: Look, task: str, tasks: int, may_compute: bool) 
     moved = sum(abs(later[pid].traffic - earlier[pid].traffic) for pid in later)
     if moved > (_IDLE_BYTES[0] + _IDLE_BYTES[1] * tasks) * passed:
         return True
-    used = sum(later[pid].cpu_seconds - earlier[pid].cpu_seconds for pid in later)
-    waited = sum(max(later[pid].wait_seconds - earlier[pid].wait_seconds, 0.0) for pid in later)
-    is_busy = used > _IDLE_CPU * passed or used + waited > _IDLE_WAIT * passed or after.gpus[task] > _IDLE_GPU
-    return is_busy and not may_compute
+    caller = after.positions[task].caller if may_compute else None
+    computing = [pid for pid in later if pid != caller]
+    used = sum(later[pid].cpu_seconds - earlier[pid].cpu_seconds for pid in computing) / passed
+    waited = sum(max(later[pid].wait_seconds - earlier[pid].wait_seconds, 0.0) for pid in computing) / passed
+    is_busy = used > _IDLE_CPU * (1 - waited) or used + waited > _IDLE_WAIT
+    return is_busy or (caller is None and after.gpus[task] > _IDLE_GPU)
 
 
 def _place(at: Position) -> tuple[object, object]:

@@ -83,6 +83,8 @@ class Position(NamedTuple):
     """Number of frames of the user's code in its stack."""
     call: str = ""
     """The function of a library that its own code has called."""
+    caller: int | None = None
+    """The process that has called a library whose calls wait for other tasks."""
 
     @property
     def place(self) -> str:
@@ -117,6 +119,7 @@ def position_of(task: TaskStatus, evidence: Evidence | None) -> Position:
     thread = _telling(process)
     own, inner, depth = _own(thread.frames), next(iter(thread.frames), None), sum(map(_is_own, thread.frames))
     kind = _kind(process, thread, own)
+    caller = process.pid if kind is Kind.LIBRARY else None
     working = evidence.processes if kind in _WAITS_FOR_CHILDREN else [process]
     is_stuck = kind in (Kind.STOPPED, Kind.DEBUGGED) or not (
         thread.has_moved or _wants_cpu(working) or (kind is Kind.LIBRARY and _is_fed(process))
@@ -128,7 +131,7 @@ def position_of(task: TaskStatus, evidence: Evidence | None) -> Position:
     does = _left(thread, does) if thread in _left_threads(process) else does
     if is_stuck and kind in (Kind.SERVES, Kind.LIBRARY) and (held := _held_by_file(process)):
         kind, does = Kind.FILE, f"has a thread in TensorFlow that {_waits_for(held)}"
-    return Position(task.task, kind, is_stuck, own, inner, does, depth, _call(thread.frames, own))
+    return Position(task.task, kind, is_stuck, own, inner, does, depth, _call(thread.frames, own), caller)
 
 
 def _wants_cpu(processes: Sequence[Process]) -> bool:
