@@ -108,6 +108,7 @@ NEEDS = {
     "tensorflow": Need("TensorFlow, and training", is_there=_has_module("tensorflow"), remedy=_OURS),
     "tensorboard": Need("TensorBoard's pages", is_there=_has_module("tensorboard"), remedy=_OURS),
     "jax": Need("training with JAX", is_there=_has_module("jax"), remedy="pip install jax", is_optional=True),
+    "torch": Need("hangs in torch", is_there=_has_module("torch"), remedy="pip install torch", is_optional=True),
     "index": Need("installations", is_there=_has_index, remedy="name a package index to pip that answers"),
     "python": Need("the wheel", remedy="apt-get install python3-venv, for a Python that all users may run"),
     "jobset": Need("pods of JobSet", remedy="put its definition into ../shared/schemas", is_optional=True),

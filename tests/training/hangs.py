@@ -13,10 +13,11 @@ _HEAD = """
 import os, signal, socket, subprocess, sys, threading, time
 from pathlib import Path
 import tensorflow as tf
-task = os.environ["TFLAUNCH_TASK"]
-is_culprit = task == sys.argv[1]
+task, is_first = os.environ["TFLAUNCH_TASK"], os.environ["TFLAUNCH_ATTEMPT"] == "0"
+is_culprit = is_first and task == sys.argv[1]
+STEPS = 10**6 if is_first else 10
 if task.startswith("evaluator"):
-    time.sleep(10**6)
+    sys.exit(is_first and next(tf.train.checkpoints_iterator("checkpoints")))
 def say():
     print("hangs", flush=True)
 """
@@ -36,7 +37,7 @@ strategy = tf.distribute.MultiWorkerMirroredStrategy()
 def total(number):
     return strategy.reduce("SUM", strategy.run(lambda: number), axis=None)
 def fault(): pass
-def train(steps=10**6):
+def train(steps=STEPS):
     for step in range(steps):
         total(tf.constant(1.0))
         if step == 3:
@@ -56,6 +57,8 @@ class Hang(NamedTuple):
     says: str
     cluster: Mapping[str, int]
     fields: Mapping[str, Any] = MappingProxyType({})
+    has_own_network: bool = False
+    needs: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[int]:
@@ -91,6 +94,9 @@ options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoSha
 data = data.with_options(options)
 """
 
+_SERVE = (
+    "tf.distribute.Server(resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id).join()"
+)
 _COORDINATE = """\
 strategy = tf.distribute.ParameterServerStrategy(resolver)
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
@@ -102,27 +108,27 @@ def step():
 """
 
 
-def _coordinated(fault: str, culprit: str) -> Hang:
-    """Return a program of a chief whose culprit, a server, waits in an operation of TensorFlow."""
+def _coordinated(operation: str, culprit: str, says: str) -> Hang:
+    """Return a program of a chief whose culprit, a server, does not come to the end of an operation."""
     body = f"""
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 if is_culprit:
     os.mkfifo("fifo")
     say()
 if resolver.task_type in ("worker", "ps"):
-    tf.distribute.Server(resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id).join()
+    {_SERVE}
 {_COORDINATE}
 @tf.function
 def read():
     with tf.device("/job:{culprit.replace(":", "/replica:0/task:")}"):
-        return {fault}
+        return {operation}
 while not Path("fifo").exists():
     time.sleep(0.1)
 coordinator.schedule(step)
+if is_first:
+    coordinator.schedule(read)
 coordinator.join()
-read()
 """
-    says = "has a thread in TensorFlow that opens a named pipe that has no other end"
     return Hang(f"{_HEAD}{body}", (culprit,), says, {"chief": 1, "worker": 2, "ps": 1})
 
 
@@ -150,10 +156,34 @@ HANGS = {
     ),
     "save into a pipe": _in_loop("os.mkfifo('model')\nPath('model').write_text('x')  # here", says="pipe"),
     "barrier of threads": _in_loop("threading.Barrier(2).wait()  # here", says="lock or another thread"),
+    "dead file system": _in_loop(
+        """\
+import ctypes, struct
+libc, device = ctypes.CDLL(None), os.open("/dev/fuse", os.O_RDWR)
+assert not libc.unshare(0x20000) and not libc.mount(None, b"/", None, 0x44000, None)  # nobody else sees it
+os.mkdir("mount")
+options = f"fd={device},rootmode=40000,user_id=0,group_id=0"
+assert not libc.mount(b"fuse", b"mount", b"fuse", 0, options.encode())
+answer = struct.pack("<Ii8sIIIIHHI40x", 80, 0, os.read(device, 1 << 16)[8:16], 7, 23, 4096, 0, 12, 9, 4096)
+os.write(device, answer)
+tf.train.Checkpoint(step=tf.Variable(1)).write("mount/model")  # here""",
+        says="file system",
+    ),
+    "cut link": _program(
+        f"{_PATIENT}subprocess.run(['ip', 'link', 'set', 'lo', 'up'])\n{_LOOP}\ndef fault():\n    if is_culprit:\n"
+        "        subprocess.run(['ip', 'link', 'set', 'lo', 'down'])\n        say()\ntrain()\n",
+        "worker:0",
+        says="is not answered",
+    )._replace(has_own_network=True),
     "subprocess": _in_loop("subprocess.run(['sleep', '3600'])  # here", says="process"),
     "silent service": _in_loop(
         "server = socket.create_server(('127.0.0.1', 0))\n"
         "socket.create_connection(server.getsockname()).recv(1)  # here",
+        says="connection",
+    ),
+    "web server that never answers": _in_loop(
+        "import urllib.request\nserver = socket.create_server(('127.0.0.1', 0))\n"
+        "urllib.request.urlopen('http://127.0.0.1:%d/' % server.getsockname()[1])  # here",
         says="connection",
     ),
     "breakpoint": _in_loop(
@@ -162,12 +192,12 @@ HANGS = {
     ),
     "endless loop": _in_loop("while True: pass  # here", says="works"),
     "uneven data": _program(
-        f"{_PATIENT}{_LOOP}\ntrain(3 if is_culprit else 10**6)\nif is_culprit:\n    say()\n",
+        f"{_PATIENT}{_LOOP}\ntrain(3 if is_culprit else STEPS)\nif is_culprit:\n    say()\n",
         says="has ended with exit code 0",
     ),
     "input": _program(
         f"def fault():\n    say()\n    time.sleep(3600)  # here\n{_FIT}\n"
-        "model.fit(data, steps_per_epoch=10**6, verbose=0)\n",
+        "model.fit(data, steps_per_epoch=STEPS, verbose=0)\n",
         says="has read no batch",
     ),
     "never listens": _program(
@@ -175,6 +205,9 @@ HANGS = {
         says="does not listen on its port",
     ),
     "evaluator": _in_loop("time.sleep(3600)  # here", says="; worker:0 waits for it", evaluator=1),
+    "evaluator without a checkpoint": _in_loop(
+        "while not Path('score').exists():\n    time.sleep(1)  # here", says="; worker:0 waits for it", evaluator=1
+    ),
     "locked file": _in_loop(
         "import fcntl\nfiles = [open('lock', 'w') for _ in range(2)]\n"
         "for file in files:\n    fcntl.flock(file, fcntl.LOCK_EX)  # here",
@@ -182,7 +215,7 @@ HANGS = {
     ),
     "thread at the exit": _program(
         f"def wait():\n    time.sleep(3600)  # here\n{_LOOP}\n"
-        "train(3 if is_culprit else 10**6)\nif is_culprit:\n    say()\n    threading.Thread(target=wait).start()\n",
+        "train(3 if is_culprit else STEPS)\nif is_culprit:\n    say()\n    threading.Thread(target=wait).start()\n",
         says="has ended but for a thread (wait), which sleeps",
     ),
     "data service": Hang(
@@ -220,7 +253,7 @@ def stop():
 if is_culprit:
     threading.Thread(target=stop, daemon=True).start()
 if resolver.task_type in ("worker", "ps"):
-    tf.distribute.Server(resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id).join()
+    {_SERVE}
 {_COORDINATE}
 while True:
     for _ in range(5):
@@ -234,12 +267,22 @@ while True:
     ),
     "servers that run the chief's program": Hang(
         f"{_HEAD}\nresolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()\nsay()\n"
+        + f"if not is_first and resolver.task_type != 'chief':\n    {_SERVE}\n"
         + _COORDINATE.replace("(resolver)", "(resolver)  # here"),
         ("worker:0", "worker:1", "ps:0"),
         "never started a server",
         {"chief": 1, "worker": 2, "ps": 1},
     ),
-    "file of a server": _coordinated("tf.io.read_file('fifo')", "worker:0"),
+    "file of a server": _coordinated(
+        "tf.io.read_file('fifo')",
+        "worker:0",
+        says="has a thread in TensorFlow that opens a named pipe that has no other end",
+    ),
+    "closure without an end": _coordinated(
+        "tf.while_loop(lambda x: x > 0.0, lambda x: x * 1.0, [tf.constant(1.0)])",
+        "worker:1",
+        says="; chief:0 waits for it",
+    ),
     "file of a dataset": _program(
         f"{_LOOP}\ndef fault():\n    if is_culprit:\n        os.mkfifo('fifo')\n        say()\n"
         "        next(iter(tf.data.TextLineDataset('fifo').prefetch(2)))  # here\ntrain()\n",
@@ -281,7 +324,7 @@ HEALTHY = {
         f"""{_HEAD}
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 if resolver.task_type in ("worker", "ps"):
-    tf.distribute.Server(resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id).join()
+    {_SERVE}
 {_COORDINATE}
 say()
 while True:

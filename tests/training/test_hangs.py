@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.launch import LONG, WARM, Launch
+from support.launch import LONG, WARM, WARM_DIRECTORY, Launch
+from support.needs import need
 from support.waiting import wait_until
-from training.hangs import HANGS, HEALTHY, Hang
+from training import framework_hangs, hangs
+from training.hangs import HEALTHY, Hang
 
 pytestmark = pytest.mark.tensorflow
+HANGS = {**hangs.HANGS, **framework_hangs.HANGS}
 FAST = ("stopped", "input", "uneven data", "never listens")
 """Those that `make test-all` tries beside the one of `make test`; `make nightly` tries all."""
-HELD = ("stopped", "breakpoint", "data service", "stopped parameter server", "endless loop")
+HELD = (
+    "stopped",
+    "breakpoint",
+    "data service",
+    "stopped parameter server",
+    "endless loop",
+    "closure without an end",
+    "JAX: stopped",
+)
 """Those that are noticed, but not ended: a person may hold the task, or it computes."""
 NAMES = ["sleep", *(pytest.param(name, marks=pytest.mark.thorough) for name in (HANGS if LONG else FAST))]
 ASKS = 200 // len(HEALTHY) + 1 if LONG else 3
@@ -25,17 +38,28 @@ ASKS = 200 // len(HEALTHY) + 1 if LONG else 3
 def start(home: Launch, directory: Path, hang: Hang) -> str:
     """Start a program and wait until it hangs, or has begun; return the name of the run."""
     home.directory, name = directory, f"job-{len(home.started)}"
-    (directory / "hang.py").write_text(hang.program)
-    fields: dict[str, Any] = {
-        "cluster": dict(hang.cluster),
-        "command": ["python", "hang.py", hang.culprits[0]],
-        "warm": WARM,
-        **hang.fields,
-    }
-    env = {"TF_CPP_MIN_LOG_LEVEL": "2"}
-    home.detach("--name", name, home.spec(env=env, restart={"max": 0}, **fields))
+    with network_of(home, hang):
+        home.detach("--name", name, written(home, hang, restart={"max": 0}))
     home.wait_for_log(hang.culprits[0], "hangs", run=name)
     return name
+
+
+def written(home: Launch, hang: Hang, **fields: Any) -> Path:
+    """Write a program and its spec."""
+    (home.directory / "hang.py").write_text(hang.program)
+    command, env = ["python", "hang.py", hang.culprits[0]], {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    kept = {} if hang.has_own_network else {"warm": WARM}
+    return home.spec(cluster=dict(hang.cluster), command=command, env=env, **kept, **fields, **hang.fields)
+
+
+@contextmanager
+def network_of(home: Launch, hang: Hang) -> Iterator[None]:
+    """Start runs in a network of their own, if the program cuts its links."""
+    need(*hang.needs, *["namespaces"] * hang.has_own_network)
+    if hang.has_own_network:
+        home.prefix = ["unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh"]
+    yield
+    home.prefix = []
 
 
 def ask(home: Launch, run: str) -> dict[str, Any]:
@@ -61,25 +85,25 @@ def test_the_task_and_the_line_are_named(home: Launch, tmp_path: Path, name: str
 @pytest.mark.thorough
 @pytest.mark.skipif(not LONG, reason="waits a minute for each hang: TFLAUNCH_TEST_LONG=1")
 @pytest.mark.parametrize("name", [name for name in HANGS if name not in HELD])
-def test_it_is_ended_with_that_reason_and_the_next_attempt_runs(home: Launch, tmp_path: Path, name: str) -> None:
-    """Without a field of the spec; of the next attempt, it is enough that it begins."""
-    hang, home.directory = HANGS[name], tmp_path
-    again = "import os, sys\nif os.environ['TFLAUNCH_ATTEMPT'] != '0': sys.exit()\n"
-    (tmp_path / "hang.py").write_text(again + hang.program)
-    command, env = ["python", "hang.py", hang.culprits[0]], {"TF_CPP_MIN_LOG_LEVEL": "2"}
-    before, home.env = home.env, {**home.env, "TFLAUNCH_STALL_SCALE": "100"}
-    home.succeed("up", home.spec(cluster=dict(hang.cluster), command=command, env=env, **hang.fields))
-    home.env = before
-    assert len(home.records("job_hung")) == 1
-    (explained,) = home.records("hang_explained")
+def test_it_is_ended_and_trains_to_its_end_after_the_restart(launch: Launch, warm_servers: Path, name: str) -> None:
+    """Without a field of the spec."""
+    hang = HANGS[name]
+    launch.env.update({WARM_DIRECTORY: str(warm_servers), "TFLAUNCH_STALL_SCALE": "100"})
+    with network_of(launch, hang):
+        launch.up(written(launch, hang), code=0)
+    assert len(launch.records("job_hung")) == 1
+    (explained,) = launch.records("hang_explained")
     assert all(name in explained["sentence"] for name in hang.culprits), explained
     assert hang.says in explained["sentence"]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", HEALTHY if LONG else ("uneven workers",))
-def test_a_slow_run_that_goes_on_is_not_accused(home: Launch, tmp_path: Path, name: str) -> None:
+def test_a_slow_run_that_goes_on_is_not_accused_or_ended(
+    home: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """One worker sleeps for up to two seconds in each step, and the other one waits for it, for example."""
+    monkeypatch.setitem(home.env, "TFLAUNCH_STALL_SCALE", "100")
     run = start(home, tmp_path, HEALTHY[name])
     for _ in range(ASKS):
         verdict = ask(home, run)
