@@ -30,6 +30,7 @@ from tflaunch.core.annotations import Annotation
 from tflaunch.core.events import Event
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.status import StatusInputs, status
+from tflaunch.records import as_json as record_as_json
 from tflaunch.store import journal
 from tflaunch.store.journal import first_and_last_record
 from tflaunch.store.run_dir import JOURNAL_NAME
@@ -108,7 +109,7 @@ def _check_journal(run: Path) -> None:
         check_sentence(str(found[1].get("state")))  # which `ls` and `prune` show as it is
     shown = status(job, StatusInputs(epoch=0.0, logs="logs", is_alive=False, now=1e6))
     check_sentence(shown.reason or "")
-    wire.parse(json.dumps(as_json(shown), allow_nan=False), max_values=1 << 20)
+    wire.parse(json.dumps(record_as_json(shown), allow_nan=False), max_values=1 << 20)
 
 
 def _check_command(run: Path, arguments: list[str]) -> None:
