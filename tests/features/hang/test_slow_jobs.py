@@ -51,7 +51,7 @@ def draw_programs(chance: random.Random, count: int) -> list[list[Does]]:
         mover, way = chance.randrange(count), chance.choice(MOVES)
         may_be_long = way not in COMPUTES or number <= first_step
         seconds = chance.choice((10.0, 900.0, 2500.0, 6000.0 if may_be_long else 3000.0))
-        talks = Does(chance.uniform(10, 600), every=chance.uniform(0.1, 30))
+        talks = Does(chance.uniform(10, 600), every=chance.uniform(0.1, 5))
         for task, program in enumerate(programs):
             program.append((way(chance) if task == mover else IDLE)._replace(seconds=seconds))
             program.append(talks._replace(step=number if number >= first_step else None))
