@@ -150,7 +150,6 @@ NO_JSON = [
 ]
 NO_YAML = [
     in_yaml("truncated-yaml", "roles: {worker: {gpus: [", "is not usable YAML", "line"),
-    in_yaml("yaml-unknown-alias", "env: *nothing", "undefined alias", "line 3, column 6"),
     in_yaml("yaml-number-as-key", "env: {1: x}", "the key 1 is not text"),
     in_yaml(
         "yaml-object", "env: !!python/object/apply:os.mkdir [runs]", "tag:yaml.org,2002:python/object/apply:os.mkdir"
@@ -160,12 +159,9 @@ NO_YAML = [
     in_yaml("yaml-alias-bomb", alias_bomb(12), "more than 200000 values"),
     in_yaml("yaml-merge-bomb", merge_bomb(12)),
     text("yaml-100000-brackets", "cluster.yaml", "[" * 100_000, "nested too deeply"),
-    in_yaml("yaml-10000-digits", f"restart: {{max: {DIGITS}}}", "is not usable YAML"),
 ]
 NO_TOML = [
     toml("truncated-toml", "[cluster", "is not valid TOML", "line 2"),
-    toml("toml-key-twice", 'command = "b"', "is not valid TOML", "line 2"),
-    toml("toml-date", "cluster.worker = 1\nenv.A = 2026-11-20", "env.A: must be text"),
     toml("toml-100000-brackets", "cluster = " + "[" * 100_000, "nested too deeply"),
     toml("toml-100000-dots", ".".join("a" * 100_000) + " = 1", "nested too deeply"),
 ]

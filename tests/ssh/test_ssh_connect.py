@@ -709,16 +709,6 @@ def test_the_connection_and_its_end(machine: Machine, options: tuple[str, ...]) 
     assert wait_dead(commands)
 
 
-def test_a_jump_host_behind_a_command(machine: Machine) -> None:
-    """The command ends with the connection to the host behind it."""
-    gate, host = machine.start("gate"), machine.start("host")
-    assert machine.reach(machine.target(host, jumps=(target_behind(machine, gate),))).split()[2] == host.address
-    commands = relays(machine)
-    assert commands
-    close_all()
-    assert wait_dead(commands)
-
-
 @pytest.mark.parametrize(
     ("command", "words"),
     [

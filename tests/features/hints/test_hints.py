@@ -371,9 +371,3 @@ def is_printed(heading: str) -> bool:
 def test_a_heading_is_a_message(heading: str) -> None:
     of_tensorflow = [rule for rule in hint_rules.RULES if rule.pattern and re.search(rule.pattern, heading)]
     assert is_printed(heading) or of_tensorflow
-
-
-def test_a_heading_that_is_not_a_message_is_noticed() -> None:
-    """Else the test above could not fail."""
-    assert not is_printed("the moon is … away")
-    assert len(HEADINGS) > 35
