@@ -202,7 +202,8 @@ class SimZygotePool:
         pending = SimPendingFork()
 
         def decide() -> None:
-            if not pending.is_cancelled and self._host.world.chance(0.8):
+            if not pending.is_cancelled and not command.unforked and self._host.world.chance(0.8):
+                command.preload = "tensorflow"
                 started(tasks.spawn.start_process(command, _SETTINGS))  # type: ignore[attr-defined]
             elif not pending.is_cancelled:
                 refused()

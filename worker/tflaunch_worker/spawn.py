@@ -39,6 +39,7 @@ class Command:
         argv0: the ``argv[0]`` that the program gets; "" for the name in ``argv``.
         search: if the task calls a function, directories in which it searches modules after its interpreter's own.
         warm: how the process with these modules outlives the run: its ``recipe`` and, in seconds, its ``idle`` limit.
+        unforked: why it must not be forked this time, though it has ``modules``; "" for nothing.
         preload: how it was started: the modules imported beforehand, or "no: " and the reason; "" without any.
         stop_signal: what it gets first when it is to end.
         facts: what is reported to the supervisor about this host with the start.
@@ -56,6 +57,7 @@ class Command:
         self.secrets: dict[str, str] = {}
         self.namespaces: tuple[int, ...] = ()
         self.warm: dict[str, Any] | None = None
+        self.unforked = ""
         self.preload = ""
         self.stop_signal: int = signal.SIGTERM
         self.facts: dict[str, object] = {}

@@ -67,11 +67,15 @@ class UpdateFence(NamedTuple):
 
 
 class StartTask(NamedTuple):
-    """Start an attempt of a task according to the job's plan."""
+    """Start an attempt of a task according to the job's plan.
+
+    ``unforked``: why the task must not be forked, whatever the plan says; "" if it may.
+    """
 
     host: str
     task: str
     attempt: int
+    unforked: str = ""
 
 
 class ImportModules(NamedTuple):

@@ -60,7 +60,8 @@ class Culprit(NamedTuple):
     """The first cause of an end; ``name`` is a task, a host or a limit.
 
     ``message`` says what happened. ``time`` is when a task exited, in seconds of the supervisor's clock, and ``host``
-    is where; ``failure`` is as in `events.TaskExited`; ``explanation`` is what else is known about it.
+    is where; ``failure`` is as in `events.TaskExited`; ``explanation`` is what else is known about it. ``forked_from``:
+    the modules of the process from which the task was forked, if that may be the cause.
     """
 
     cause: Cause
@@ -73,6 +74,7 @@ class Culprit(NamedTuple):
     signal: int | None = None
     failure: str = ""
     explanation: str = ""
+    forked_from: str = ""
 
 
 class Deadlines(NamedTuple):
@@ -240,7 +242,8 @@ class Job(NamedTuple):
     hosts to which they have moved, and without the workers of lost hosts.
     ``success_tasks`` are the tasks that must exit with code 0 for the job to succeed. ``excluded_hosts`` are the hosts
     whose workers the current attempt runs without; ``join_by`` is when hosts that are being joined must have answered.
-    ``interrupts`` counts the signals that asked tflaunch to end.
+    ``interrupts`` counts the signals that asked tflaunch to end. ``unforked``: why no task is forked any more, "" for
+    nothing.
     """
 
     run: str
@@ -266,6 +269,7 @@ class Job(NamedTuple):
     deadlines: Deadlines = Deadlines()
     checkpoint: CopiedCheckpoint | None = None
     interrupts: int = 0
+    unforked: str = ""
 
     @property
     def has_started(self) -> bool:

@@ -223,7 +223,7 @@ def _start(job: Job, processes: Iterable[TaskPlan], attempt: int, now: float) ->
     for process in processes:
         earlier = job.tasks[process.task]
         tasks[process.task] = TaskState(process.task, TaskPhase.STARTING, attempt, since=now, budget=earlier.budget)
-        actions.append(StartTask(process.host, process.task, attempt))
+        actions.append(StartTask(process.host, process.task, attempt, job.unforked))
     return job._replace(tasks=job.tasks.replaced(tasks)), actions
 
 
@@ -344,6 +344,8 @@ def _judge(job: Job, now: float) -> Job:
     """Decide whether another attempt follows, once all tasks have ended."""
     culprit = job.culprit
     assert culprit is not None
+    if culprit.forked_from:
+        job = job._replace(unforked=restart_rules.why_unforked(culprit))
     if culprit.cause in (Cause.GROWTH, Cause.REQUEST) and not job.unended():
         restarts = job.restarts._replace(requested=job.restarts.requested + 1)
         return job._replace(restarts=restarts, deadlines=job.deadlines._replace(resume_at=now))

@@ -51,7 +51,8 @@ class Failure(NamedTuple):
 
     ``kind`` distinguishes failures of the program, "" if the failure was not its own. ``is_free``: this was not a
     failure of the program (preempted after saving, its host was lost), so the budget is not charged. ``what`` describes
-    the kind to users. ``most``: how many of the kind in a row end the job.
+    the kind to users. ``most``: how many of the kind in a row end the job. ``is_ours``: the way in which tflaunch had
+    started it may be the cause, so that it is tried in another way even if there are no restarts.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class Failure(NamedTuple):
     reached: Reached = Reached()
     what: str = ""
     most: int = ALIKE
+    is_ours: bool = False
 
 
 class Budget(NamedTuple):
@@ -94,7 +96,7 @@ def decide_restart(budget: Budget, restart: RestartPlan, failure: Failure, now: 
 
     ``salt`` makes the jitter of this budget differ from that of others.
     """
-    if restart.max == 0:
+    if restart.max == 0 and not failure.is_ours:
         return Answer(budget, None, "restart.max is 0")
     has_advanced = failure.reached.is_beyond(budget.furthest)
     budget = _count_alike(budget, failure, has_advanced)

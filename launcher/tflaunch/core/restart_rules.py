@@ -24,6 +24,8 @@ _ERRORS_OF_PEERS = frozenset(
 _LASTING = frozenset({"ModuleNotFoundError", "SyntaxError", "IndentationError", "TabError", USAGE_ERROR})
 """Names of failures that depend on the host's files and the command alone."""
 
+_IMPORT_ERROR = "ImportError"  # not the one of a module that is missing, which is the same in any process
+
 _PREEMPTED = (42, 128 + _TERM)  # exit codes of PreemptionCheckpointHandler (failure_handling_util.py)
 
 _LAST_SIGNAL = 64
@@ -66,11 +68,34 @@ def _has_trained(task: TaskState) -> bool:
     return bool(task.reached.step or task.reached.epoch)
 
 
+def forked_from(task: TaskState, event: TaskExited) -> str:
+    """Return the modules that a task was forked with, if that may be why it has ended; else "".
+
+    A fork lacks what the import may have started, and has its libraries loaded in another order. That shows at once, by
+    a signal from its own process or while it imports the rest. Who kills it from outside has another reason.
+    """
+    has_begun = task.is_port_open or event.step or event.epoch
+    if not task.is_forked or event.was_told or has_begun:
+        return ""
+    is_crash = event.signal is not None and event.signal not in _FROM_OUTSIDE
+    return task.preload if is_crash or event.failure.partition(" at ")[0] == _IMPORT_ERROR else ""
+
+
+def why_unforked(culprit: Culprit) -> str:
+    """Return why no task of a job is forked after this end of one."""
+    ended = culprit.failure if culprit.signal is None else signal_name(culprit.signal)
+    return (
+        f"{culprit.name} ended with {ended} after it was forked from a process that had imported {culprit.forked_from}"
+    )
+
+
 def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
     """Return the failure of an attempt of the gang, for its budget."""
     reached = Reached()
     for task in job.plan.tasks:
         reached = reached.furthest(job.tasks[task.task].reached)
+    if culprit.forked_from:
+        return Failure("", is_free=True, reached=reached, is_ours=True)
     if culprit.cause is Cause.TASK:
         is_free = is_preemption(culprit.code, culprit.signal)
         failure = job.tasks[culprit.name].exit.failure
@@ -85,11 +110,13 @@ def failure_of_gang(job: Job, culprit: Culprit) -> Failure:
     return Failure(kind, is_free, reached, f"timeouts.{kind}" if kind else "")
 
 
-def failure_of_task(job: Job, event: TaskExited, lived: float) -> Failure:
+def failure_of_task(job: Job, culprit: Culprit, event: TaskExited, lived: float) -> Failure:
     """Return the failure of a task that restarts alone, for its budget.
 
     The others continue to train, so a failure that takes longer than the window to recur is not counted.
     """
+    if culprit.forked_from:
+        return Failure("", is_free=True, is_ours=True)
     kind, what = _kind(event, event.failure, is_quick=lived < QUICK)
     is_rare = lived >= job.plan.restart.window
     is_free = is_preemption(event.code, event.signal)
@@ -155,6 +182,8 @@ def decide(job: Job, culprit: Culprit, now: float) -> Answer:
     budget = job.restarts.budget
     if left := job.unended():
         return Answer(budget, None, f"{', '.join(task.task for task in left)} may still run")
+    if culprit.forked_from:
+        return decide_restart(budget, job.plan.restart, failure_of_gang(job, culprit), now, job.run)
     if culprit.cause is Cause.TASK and (hopeless := why_hopeless(job, culprit.name)):
         return Answer(budget, None, hopeless)
     if culprit.cause is Cause.TASK and job.plan.restart.max and (alike := failure_of_all(job)):

@@ -120,7 +120,7 @@ def _on_exited(job: Job, event: events.TaskExited, now: float) -> Step:
     task, process = job.tasks[event.task], job.plan.find(event.task)
     lived = now - task.since
     ended = Exit(
-        culprit_of(event).code,
+        culprit_of(task, event).code,
         event.signal,
         event.failure,
         was_stopped=task.is_stopping or event.was_told,
@@ -136,7 +136,7 @@ def _on_exited(job: Job, event: events.TaskExited, now: float) -> Step:
         return (_note_first_finish(job, task, now) if job.phase is Phase.RUNNING else job), []
     # The job is failing already: this exit can only change who is to blame.
     if policy.in_gang(process) and job.phase in (Phase.SAVING, Phase.STOPPING):
-        return _reconsider(job, event), []
+        return _reconsider(job, culprit_of(task, event), event), []
     # An elastic job goes on without a worker whose training is in the background, unobserved.
     is_spared = event.went_to_background and lost_hosts.can_lose(job, process)
     if task.is_stopping or job.exit_code is not None or is_spared:
@@ -145,11 +145,14 @@ def _on_exited(job: Job, event: events.TaskExited, now: float) -> Step:
     if ended.was_cut_short:
         resume_at = now if policy.restarts_alone(job.plan, process) else None
         return job.with_task(task._replace(resume_at=resume_at)), []
+    culprit = culprit_of(task, event)
     would_fail_again = policy.in_gang(process) and restart_rules.why_hopeless(job, task.task) != ""
-    is_hopeless = event.went_to_background or would_fail_again
+    is_hopeless = event.went_to_background or (would_fail_again and not culprit.forked_from)
     if policy.restarts_alone(job.plan, process) and not is_hopeless:
-        return hosts.replace_alone(job, task.task, restart_rules.failure_of_task(job, event, lived), now)
-    culprit = culprit_of(event)
+        if culprit.forked_from:
+            job = job._replace(unforked=restart_rules.why_unforked(culprit))
+        failure = restart_rules.failure_of_task(job, culprit, event, lived)
+        return hosts.replace_alone(job, task.task, failure, now)
     # Peers of a preempted task may be saving the same checkpoint, and get the grace for it.
     if restart_rules.is_preemption(event.code, event.signal) and event.signal is None:
         return save(job, culprit, now), []
@@ -160,14 +163,15 @@ def _settling(job: Job, settles_at: float) -> Job:
     return job._replace(deadlines=job.deadlines._replace(settles_at=max(job.deadlines.settles_at, settles_at)))
 
 
-def culprit_of(event: events.TaskExited) -> Culprit:
-    """Return the culprit that a task is by its exit."""
+def culprit_of(task: TaskState, event: events.TaskExited) -> Culprit:
+    """Return the culprit that a task is by its exit, given its state before or after."""
     cause, code = (Cause.BACKGROUND, 1) if event.went_to_background else (Cause.TASK, event.code)
     culprit = Culprit(cause, event.task, event.attempt, event.evidence, event.at, event.host)
-    return culprit._replace(code=code, signal=event.signal, failure=event.failure)
+    forked_from = restart_rules.forked_from(task, event)
+    return culprit._replace(code=code, signal=event.signal, failure=event.failure, forked_from=forked_from)
 
 
-def _reconsider(job: Job, event: events.TaskExited) -> Job:
+def _reconsider(job: Job, earlier: Culprit, event: events.TaskExited) -> Job:
     """Move the blame to a task that failed earlier, or to a suspended one."""
     culprit = job.culprit
     if culprit is None or culprit.cause is not Cause.TASK:
@@ -179,7 +183,6 @@ def _reconsider(job: Job, event: events.TaskExited) -> Job:
         return job._replace(culprit=accused)
     if event.was_told or event.code == 0 or event.host == culprit.host or event.at >= culprit.time:
         return job
-    earlier = culprit_of(event)
     code = None if job.exit_code is None else restart_rules.exit_code(earlier, has_started=True)
     return job._replace(culprit=earlier, exit_code=code)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tflaunch.core.events import Count, Reason
 from tflaunch.core.restart_budget import Budget, Reached
 from tflaunch.plan.model import role_of
+from tflaunch.plan.task_starter import REFUSED
 
 STARTED, HAS_RUN, SUCCEEDED, WAITING = "started", "has_run", "succeeded", "waiting"
 """Tags of tasks: an attempt was started; a process was seen; see `TaskState`; will restart alone."""
@@ -112,6 +113,11 @@ class TaskState(NamedTuple):
     metrics: tuple[tuple[str, float], ...] = ()
     resume_at: float | None = None
     budget: Budget = Budget()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether it was forked from a process that had imported modules."""
+        return self.preload != "" and not self.preload.startswith(REFUSED)
 
     @property
     def is_stopping(self) -> bool:

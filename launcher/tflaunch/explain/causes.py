@@ -22,7 +22,7 @@ def describe(culprit: Culprit, plan: Plan) -> str:
         case Cause.TASK:
             evidence = f": {culprit.message}" if culprit.message else ""
             task = named(culprit.name, culprit.host, plan)
-            return f"{task} {_exit_words(culprit.code, culprit.signal)}{evidence}"
+            return f"{task} {_exit_words(culprit.code, culprit.signal)}{evidence}{_about_fork(culprit)}"
         case Cause.BACKGROUND:
             return left_behind(named(culprit.name, culprit.host, plan), culprit.message)
         case Cause.SUSPENDED:
@@ -40,6 +40,12 @@ def describe(culprit: Culprit, plan: Plan) -> str:
         case Cause.SIGNAL:
             sent = "Ctrl-C" if culprit.signal == signal.SIGINT else signal_name(culprit.signal or 0)
             return culprit.message or f"interrupted by {sent}"
+
+
+def _about_fork(culprit: Culprit) -> str:
+    if not culprit.forked_from:
+        return ""
+    return f"; it was forked from a process that had imported {culprit.forked_from}, and starts in the ordinary way now"
 
 
 def named(task: str, host: str, plan: Plan) -> str:

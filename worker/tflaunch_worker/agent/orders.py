@@ -112,6 +112,7 @@ COMMAND: Dict[str, Check] = {
     "search": optional(words),
     "secrets": optional(_secrets),
     "stop_signal": optional(_signal),
+    "unforked": optional(_ANY_TEXT),
     "tf_config": optional(record(roles=words, role=word, index=integer())),
     "warm": optional(record(recipe=_ANY_TEXT, idle=seconds)),
 }

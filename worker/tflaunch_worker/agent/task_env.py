@@ -100,6 +100,7 @@ class TaskEnvironments:
         command.secrets = secrets
         command.search = message.get("search")
         command.warm = message.get("warm")
+        command.unforked = message.get("unforked") or ""
         command.stop_signal = message.get("stop_signal") or signal.SIGTERM
         command.facts = self._facts(argv, env)
         return command
