@@ -95,8 +95,6 @@ if __name__ == "__main__":
         with mp.get_context(method).Pool(2) as pool:
             print(method, pool.map(square, range(3)))
     print(mp.current_process().name, mp.parent_process(), mp.get_start_method())
-    queue = mp.Queue(); child = mp.Process(target=queue.put, args=(5,)); spawn.start()
-    print(queue.get(), child.join(), child.exitcode)
 """
 
 SIGNALS = """
@@ -153,6 +151,90 @@ sys.stdout.flush()
 os.execv(sys.executable, [sys.executable, "helper.py", "again"])
 """
 
+PARSES_FIRST = """
+import argparse
+parser = argparse.ArgumentParser(description="Train.")
+parser.add_argument("--epochs", type=int, default=1)
+parser.add_argument("files", nargs="*")
+arguments = parser.parse_args()
+import json
+print(json.dumps(vars(arguments)), parser.prog)
+"""
+
+CHANGES_ITS_ENVIRONMENT = """
+import os, subprocess, sys
+os.environ["DATA"] = "/d"
+os.environ.update({"MODE": "a"}, LEVEL="3")
+os.environ.setdefault("HOME_OF_IT", "x")
+os.environb[b"RAW"] = b"y"
+os.putenv("HIDDEN", "z")
+os.environ.pop("KEPT", None)
+del os.environ["DATA"]
+import json
+shown = "import os; print([os.environ.get(n) for n in 'DATA MODE LEVEL HOME_OF_IT RAW HIDDEN KEPT'.split()])"
+subprocess.run([sys.executable, "-c", shown])
+print(json.dumps([os.environ.get("HIDDEN"), os.getenv("MODE")]))
+"""
+
+LOGS = """
+import logging, sys
+logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(name)s %(levelname)s %(message)s")
+import helper, json, os
+log = logging.getLogger(__name__)
+log.info("begun"); logging.captureWarnings(True)
+import warnings
+warnings.warn("an old way", UserWarning)
+print(logging.getLogger().handlers == helper.HANDLERS, logging.getLevelName(helper.log.getEffectiveLevel()))
+"""
+
+DRAWS = """
+import random, secrets, uuid
+random.seed(7)
+drawn = [random.random(), random.getrandbits(64)]
+import json, decimal
+random.seed(7)
+print(drawn == [random.random(), random.getrandbits(64)], drawn, len({secrets.token_hex(), uuid.uuid4().hex}))
+print(decimal.getcontext(), json.JSONEncoder.item_separator)
+"""
+
+HANDLES_SIGNALS_FIRST = """
+import faulthandler, os, signal, sys, time
+seen = []
+signal.signal(signal.SIGCHLD, lambda *_: seen.append("child"))
+signal.signal(signal.SIGUSR1, lambda *_: seen.append("told"))
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+reader, writer = os.pipe2(os.O_NONBLOCK)
+signal.set_wakeup_fd(writer)
+faulthandler.register(signal.SIGUSR2, file=sys.stdout, all_threads=False)
+import json
+os.kill(os.getpid(), signal.SIGUSR1)
+if os.fork() == 0: os._exit(0)
+os.wait()
+while len(seen) < 2: time.sleep(0.01)
+print(sorted(seen), sorted(set(os.read(reader, 9))) == sorted((signal.SIGUSR1, signal.SIGCHLD)))
+"""
+
+IS_GUARDED = """
+import helper
+def main(): return helper.who(), __name__, __spec__ and __spec__.name, __package__
+if __name__ == "__main__": print(main())
+else: print("imported as", __name__)
+"""
+
+METHODS = """
+import multiprocessing as mp, os
+def work(queue): queue.put((mp.current_process().name, __name__, os.environ.get("SET")))
+if __name__ == "__main__":
+    os.environ["SET"] = "yes"
+    mp.set_start_method("spawn")
+    for method in (None, "fork", "forkserver"):
+        context = mp.get_context(method)
+        queue = context.Queue()
+        child = context.Process(target=work, args=(queue,), name=f"by {method}")
+        child.start()
+        print(queue.get(), child.join(), child.exitcode)
+"""
+
 IS_INTERRUPTED = "import atexit\natexit.register(print, 'end')\nprint('x', end='')\nraise KeyboardInterrupt"
 
 PRELOAD_CASES: dict[str, PreloadCase] = {
@@ -190,6 +272,39 @@ PRELOAD_CASES: dict[str, PreloadCase] = {
     "reads its argv, a text": PreloadCase(
         ABOUT_ITSELF.partition("print(type")[0], ("-c", "import prog, __main__; print(vars(__main__))", "-c")
     ),
+    "parses its arguments first": PreloadCase(PARSES_FIRST, ("prog.py", "--epochs", "3", "a", "b")),
+    "is asked for help": PreloadCase(PARSES_FIRST, ("prog.py", "--help")),
+    "has a wrong argument": PreloadCase(PARSES_FIRST, ("prog.py", "--epochs", "many")),
+    "changes its environment": PreloadCase(CHANGES_ITS_ENVIRONMENT, env=(("KEPT", "1"),)),
+    "sets a variable that imports read": PreloadCase(
+        "import os\nos.environ['KERAS_BACKEND'] = 'jax'\nimport json\nprint('x')", is_forked=False
+    ),
+    "logs": PreloadCase(
+        LOGS,
+        files=(
+            (
+                "helper.py",
+                "import logging\nlog = logging.getLogger('own')\nHANDLERS = logging.getLogger().handlers",
+            ),
+        ),
+    ),
+    "draws numbers": PreloadCase(DRAWS),
+    "handles signals before it imports": PreloadCase(HANDLES_SIGNALS_FIRST),
+    "has a guard": PreloadCase(IS_GUARDED, files=(("helper.py", "def who(): return __import__('prog').__name__"),)),
+    "imports relatively": PreloadCase(
+        "",
+        ("-m", "pack.train", "x"),
+        (
+            ("pack/__init__.py", "NAME = 'pack'"),
+            (
+                "pack/train.py",
+                "from . import NAME, data\nfrom .data import rows\nprint(NAME, rows(), data.__name__)",
+            ),
+            ("pack/data.py", "from .. import pack\ndef rows(): return pack.NAME * 2"),
+        ),
+    ),
+    "imports relatively from a script": PreloadCase("from . import helper", files=(("helper.py", ""),)),
+    "has processes by three methods": PreloadCase(METHODS),
 }
 for _name in ("fails", "is interrupted"):
     PRELOAD_CASES[f"{_name} in a module"] = PRELOAD_CASES[_name]._replace(argv=("-m", "prog"))

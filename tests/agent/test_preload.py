@@ -739,3 +739,108 @@ def test_a_server_knows_no_secrets(warm: Warm, monkeypatch: pytest.MonkeyPatch) 
     for value in values:
         assert not memory_has(warm.server(), value)
     assert memory_has(os.getpid(), values[0])
+
+
+# ---- unasked: the host finds in a program what it imports
+
+SLOW = """
+import os, sys
+is_task = len(sys.argv) < 3
+if not is_task:
+    with open(os.environ["IMPORTED"], "a") as file:
+        file.write("x")
+"""
+PRINT_WAY = "import jax, os\nprint(os.environ.get('TFLAUNCH_PRELOAD'), jax.__name__)\n"
+
+
+class SlowPackage:
+    """A directory with a program and an installed package, which counts its imports for other processes."""
+
+    def __init__(self, directory: Path, agent: LocalAgent) -> None:
+        self.directory = directory
+        self.agent = agent
+        self.install("")
+        (directory / "lib/jax-1.0.dist-info").mkdir()
+        self._tasks, self._program = 0, ""
+
+    def install(self, more: str) -> None:
+        write(self.directory, {"lib/jax.py": SLOW + more})
+
+    def start(self, program: str, *words: str, **order: Any) -> str:
+        if program != self._program:
+            write(self.directory, {"prog.py": program})
+        self._program = program
+        self._tasks += 1
+        task = f"worker:{self._tasks}"
+        env: dict[str, Any] = {"PYTHONPATH": str(self.directory / "lib"), "IMPORTED": str(self.directory / "imported")}
+        fields = {"preload": ["auto"], "workdir": str(self.directory), "unset": [], **order}
+        self.agent.talk.start(task, sys.executable, *(words or ("prog.py",)), order=fields, **env)
+        return task
+
+    def run(self, program: str, *words: str, **order: Any) -> str:
+        return self.agent.talk.text(self.start(program, *words, **order))
+
+    def imports(self) -> int:
+        path = self.directory / "imported"
+        return len(path.read_text()) if path.exists() else 0
+
+
+@pytest.fixture
+def installed(local: LocalAgent, tmp_path: Path) -> SlowPackage:
+    local.talk.hello()
+    return SlowPackage(tmp_path, local)
+
+
+def test_unasked_what_a_program_imports_first_is_imported_once(installed: SlowPackage) -> None:
+    """As a script, a module or a text; all are forked from one process."""
+    for words in (("prog.py",), ("-m", "prog"), ("-c", PRINT_WAY), ("prog.py",)):
+        assert installed.run(PRINT_WAY, *words) == "jax jax\n"
+    assert installed.imports() == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("import os\ndef f():\n    import jax\nprint(os.environ['TFLAUNCH_PRELOAD'])", "certainly import any of"),
+        (f"import os\nos.environ['JAX_PLATFORMS'] = 'cpu'\n{PRINT_WAY}", "mentions JAX_PLATFORMS"),
+        (f"import os\nos.environ['KERAS_BACKEND'] = 'jax'\n{PRINT_WAY}", "mentions KERAS_BACKEND"),
+    ],
+)
+def test_unasked_nothing_is_imported_in_vain(installed: SlowPackage, program: str, reason: str) -> None:
+    """The program is read before."""
+    assert reason in installed.run(program)
+    assert installed.imports() == 0
+    assert not zygotes(installed.agent.pids()[1])
+
+
+def test_unasked_a_process_from_which_nothing_can_be_forked_ends(installed: SlowPackage) -> None:
+    """It would keep its memory; later tasks are refused at once."""
+    thread = "import threading, time; threading.Thread(target=time.sleep, args=(99,), daemon=True).start()"
+    installed.install(f"if not is_task:\n    {thread}\n")
+    for _ in range(2):
+        assert "no: importing jax has started a thread" in installed.run(PRINT_WAY)
+    wait_until(lambda: not zygotes(installed.agent.pids()[1]))
+    assert installed.imports() == 1
+
+
+@pytest.mark.parametrize("stopped", ["the process that imports", "the fork"])
+def test_a_start_waits_for_no_process_that_is_stopped(installed: SlowPackage, stopped: str) -> None:
+    """It is killed, and the task starts in the ordinary way."""
+    stop = "os.kill(os.getpid(), 19)"
+    if stopped == "the fork":
+        stop = f"os.register_at_fork(after_in_child=lambda: {stop})"
+    installed.install(f"if not is_task:\n    {stop}\n")
+    tasks = [installed.start(PRINT_WAY) for _ in range(3)]
+    for task in tasks:
+        assert installed.agent.talk.text(task).startswith("no: ")
+        wait_gone(installed.agent.talk.wait_for("task_started", task)["pid"])
+    children = psutil.Process(installed.agent.pids()[1]).children()
+    assert not [child for child in children if child.status() == psutil.STATUS_STOPPED]
+
+
+def test_a_program_that_has_crashed_as_a_fork_is_not_forked_for_a_day(installed: SlowPackage) -> None:
+    """Nor in later runs of this host, until it is edited; others are."""
+    assert installed.run(PRINT_WAY, unforked="it crashed") == "no: it crashed jax\n"
+    assert installed.run(PRINT_WAY) == "no: it crashed jax\n"
+    assert installed.run(PRINT_WAY, "-c", PRINT_WAY) == "jax jax\n"
+    assert installed.run(f"{PRINT_WAY}# edited") == "jax jax\n"

@@ -22,9 +22,14 @@ from tflaunch_worker.features import program_source
 PATIENCE = waiting.PATIENCE
 LONG = bool(os.environ.get("TFLAUNCH_TEST_LONG"))
 """Whether tests also run what repeats a promise that another run already checks; `make nightly` sets it."""
-PRELOADED = [name for name in os.environ.get("TFLAUNCH_TEST_PRELOAD", "").split(",") if name]
-"""Modules to preload for every Python task: what the tests check must hold with preloading, too."""
-SHARED = PRELOADED if "TFLAUNCH_TEST_PRELOAD" in os.environ else ["tensorflow"]
+_CHOSEN = os.environ.get("TFLAUNCH_TEST_PRELOAD")
+PRELOADED = None if _CHOSEN is None else [name for name in _CHOSEN.split(",") if name]
+"""Modules to preload for every Python task: what the tests check must hold with preloading, too.
+
+Without the variable, tasks start as they do by default; if it is empty, every one by itself. ``auto`` is the default
+also where tests would share an import.
+"""
+SHARED = ["tensorflow"] if PRELOADED is None else PRELOADED
 """Modules to preload where a test checks what becomes of a training, not how its processes are created: importing
 TensorFlow once for all of them takes a fraction of the time. `make nightly` runs these tests without.
 """
@@ -45,7 +50,7 @@ class Launch:
         self.prefix: list[str] = []
         """Arguments that precede the command, to run it elsewhere."""
         self.preload = PRELOADED
-        """Modules that `up` preloads where all commands are Python's."""
+        """Modules that `up` preloads where all commands are Python's; None for what the spec says."""
         self.started: list[subprocess.Popen[str]] = []
 
     def spec(self, name: str = "job.json", **fields: Any) -> Path:
@@ -170,7 +175,7 @@ class Launch:
 
     def _preloading(self, arguments: list[str]) -> list[str]:
         """Return arguments with which `up` preloads modules, if there are any and all commands are Python's."""
-        path = Path(arguments[1]) if self.preload and arguments[0] == "up" and len(arguments) > 1 else None
+        path = Path(arguments[1]) if self.preload is not None and arguments[0] == "up" and len(arguments) > 1 else None
         if path is None or path.suffix != ".json" or not path.is_file():
             return arguments
         spec = json.loads(path.read_text())
@@ -179,7 +184,7 @@ class Launch:
         commands = [spec.get("command"), *(role.get("command") for role in spec.get("roles", {}).values())]
         if "--" in arguments or any(isinstance(words, str) or not _is_python(words) for words in commands if words):
             return arguments
-        warm = ["--set", f"warm={WARM}"] if WARM_DIRECTORY in self.env else []
+        warm = ["--set", f"warm={WARM}"] if WARM_DIRECTORY in self.env and self.preload != ["auto"] else []
         return ["up", "--set", f"preload={json.dumps(self.preload)}", *warm, *arguments[1:]]
 
     def wait_for_log(self, task: str, words: str, count: int = 1, run: str = "") -> None:

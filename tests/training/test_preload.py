@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from typing import Any
 
@@ -64,7 +65,7 @@ def threads(text: str) -> set[str]:
 def test_forked_workers_train_the_same_and_again_after_a_restart(launch: Launch) -> None:
     """The weights equal those of workers that were started; a worker is killed: all restart without another import."""
     (launch.directory / "prog.py").write_text(TRAIN)
-    started = launch.succeed("up", launch.spec(**settings(2)))
+    started = launch.succeed("up", launch.spec(**settings(2, preload=[])))
     (launch.home / "runs").rename(launch.directory / "earlier")
     (launch.directory / "prog.py").write_text(UNTIL_KILLED)
     running = launch.start("up", launch.spec(**settings(2, restart={"backoff": [0, 0]})), "--preload")
@@ -102,3 +103,95 @@ def test_forked_tasks_have_devices_and_random_numbers_of_their_own(launch: Launc
     assert len(drawn) == 2
     assert not set(drawn[0]) & set(drawn[1])
     assert {preload for _, _, preload in starts(launch)} == {"tensorflow"}
+
+
+CRASHES_AS_A_FORK = """
+import os, tensorflow as tf
+if not os.environ["TFLAUNCH_PRELOAD"].startswith("no: ") and '"index":1' in os.environ["TF_CONFIG"]:
+    os.abort()
+print("weights", tf.constant(1.0).numpy())
+"""
+
+
+def test_unasked_workers_share_an_import_and_a_crash_of_a_fork_is_healed(launch: Launch) -> None:
+    """Nobody pays for it, and the next run does not fork this program."""
+    launch.preload = None
+    (launch.directory / "prog.py").write_text(CRASHES_AS_A_FORK)
+    spec = launch.spec(**settings(2, strategy="none", restart={"max": 0, "backoff": [0, 0]}))
+    ended = launch.succeed("up", spec)
+    said = "worker:1 was killed by SIGABRT; it was forked from a process that had imported tensorflow, and starts in"
+    assert said in ended.stderr
+    assert "without preload" not in ended.stderr
+    assert weights(ended.stdout).count("1.0") >= 2
+    reason = "no: worker:1 ended with SIGABRT after it was forked from a process that had imported tensorflow"
+    assert sorted(starts(launch)) == sorted(
+        (f"worker:{n}", attempt, preload) for n in range(2) for attempt, preload in enumerate(("tensorflow", reason))
+    )
+    (launch.home / "runs").rename(launch.directory / "earlier")
+    assert "forked" not in launch.succeed("up", spec).stderr
+    assert {start[1:] for start in starts(launch)} == {(0, reason)}
+
+
+OF_TENSORFLOW = re.compile(r"\| ([IWEF]\d{4} |WARNING: All log)")
+"""Lines that begin with the time and the process."""
+SAME: dict[str, str] = {
+    "absl flags": (
+        "from absl import app, flags, logging\nimport tensorflow as tf\n"
+        "flags.DEFINE_integer('epochs', 2, 'How many.')\n"
+        "def main(argv):\n    print(argv, flags.FLAGS.epochs, tf.constant(flags.FLAGS.epochs).numpy())\n"
+        "if __name__ == '__main__':\n    app.run(main)\n"
+    ),
+    "tf.config": (
+        "import tensorflow as tf\n"
+        "tf.config.threading.set_intra_op_parallelism_threads(2)\ntf.config.set_soft_device_placement(False)\n"
+        "tf.config.set_logical_device_configuration(tf.config.list_physical_devices('CPU')[0],\n"
+        "    [tf.config.LogicalDeviceConfiguration()] * 2)\n"
+        "print(tf.reduce_sum(tf.ones((3, 3))).numpy(), len(tf.config.list_logical_devices()))\n"
+        "try:\n    tf.config.threading.set_intra_op_parallelism_threads(3)\n"
+        "except RuntimeError as error:\n    print(error)\n"
+        "print(tf.config.threading.get_intra_op_parallelism_threads(), tf.config.get_soft_device_placement())\n"
+    ),
+    "tf.keras.backend": (
+        "import tensorflow as tf\ntf.keras.backend.set_floatx('float64')\ntf.keras.backend.set_image_data_format"
+        "('channels_first')\nprint(tf.keras.backend.floatx(), tf.keras.layers.Dense(2)(tf.ones((1, 2))).dtype)\n"
+        "print(tf.keras.backend.image_data_format(), tf.keras.backend.epsilon())\n"
+    ),
+    "seeds": (
+        "import random, numpy as np, tensorflow as tf\n"
+        "tf.keras.utils.set_random_seed(3)\ntf.config.experimental.enable_op_determinism()\n"
+        "print(random.random(), np.random.rand(), tf.random.normal((2,)).numpy())\n"
+        "print(tf.random.Generator.from_seed(1).normal(()).numpy())\n"
+        "model = tf.keras.Sequential([tf.keras.layers.Dense(1)])\nmodel.compile('sgd', 'mse')\n"
+        "x = np.arange(32, dtype='float32').reshape(8, 4) / 32\n"
+        "print(model.fit(x, x.sum(1), epochs=2, verbose=0).history['loss'])\n"
+    ),
+    "processes": (
+        "import multiprocessing as mp, tensorflow as tf\n"
+        "def work(queue):\n    queue.put(float(tf.reduce_sum(tf.ones((4,)))))\n"
+        "if __name__ == '__main__':\n    context = mp.get_context('spawn')\n    queue = context.Queue()\n"
+        "    child = context.Process(target=work, args=(queue,))\n    child.start()\n"
+        "    print(queue.get(), child.join(), child.exitcode, float(tf.reduce_sum(tf.ones((2,)))))\n"
+    ),
+    "logging": (
+        "import logging, sys\nlogging.basicConfig(stream=sys.stdout, format='%(levelname)s %(name)s %(message)s')\n"
+        "import tensorflow as tf\ntf.get_logger().setLevel('INFO')\ntf.get_logger().info('ready')\n"
+        "logging.getLogger('mine').warning('warned')\nprint(tf.get_logger().propagate, len(tf.get_logger().handlers))\n"
+    ),
+}
+"""Programs of which each comes to the same, however it starts."""
+
+
+RARE = [pytest.param(name, marks=pytest.mark.thorough) for name in list(SAME)[2:]]
+
+
+@pytest.mark.parametrize("name", [*list(SAME)[:2], *RARE])
+def test_what_a_program_does_first_comes_to_the_same(launch: Launch, name: str) -> None:
+    launch.preload = None
+    (launch.directory / "prog.py").write_text(SAME[name])
+    seen = []
+    for arguments in (["--no-preload"], []):
+        done = launch.succeed("up", launch.spec(**settings(2, strategy="none")), *arguments)
+        seen.append(sorted(line for line in done.stdout.splitlines() if not OF_TENSORFLOW.search(line)))
+        assert {preload == "tensorflow" for _, _, preload in starts(launch)} == {not arguments and name != "logging"}
+        (launch.home / "runs").rename(launch.directory / f"runs{arguments}")
+    assert seen[0] == seen[1]

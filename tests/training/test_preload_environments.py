@@ -69,7 +69,7 @@ def run(
     launch: Launch, place: Place, program: str, workers: int, *preload: str, code: int = 0
 ) -> tuple[set[str], list[str]]:
     """Run a program that exits with ``code``; return how its tasks were started, and what they have written."""
-    launch.preload = []
+    launch.preload = None
     launch.env.pop("PYTHONPATH", None)
     (launch.directory / "prog.py").write_text(program.replace("MODULES", ", ".join(ENVIRONMENTS[place.name].modules)))
     command = [str(place.python), "prog.py", str(code)]

@@ -134,7 +134,7 @@ class TestValues:
         assert Spec(cluster={}).timeouts == Timeouts(connect=10.0, grace=10.0)
         assert [getattr(Timeouts(), off) for off in ("lease", "finish", "stall", "deadline")] == [None] * 4
         assert Spec(cluster={}).legacy_keras == "auto"
-        assert Spec(cluster={}).preload == ()
+        assert Spec(cluster={}).preload == ("auto",)
 
     @pytest.mark.parametrize(
         ("text", "seconds"),

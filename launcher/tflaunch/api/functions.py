@@ -23,7 +23,7 @@ from typing import Any
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.feature import task_starters
 from tflaunch.install_command import command_for_extra
-from tflaunch.plan.model import FUNCTION_PROGRAM, Plan
+from tflaunch.plan.model import AUTO, FUNCTION_PROGRAM, Plan
 from tflaunch_worker import function as caller
 from tflaunch_worker import wire
 from tflaunch_worker.printable import printable
@@ -84,7 +84,7 @@ class Call:
         Only what tasks fork from depends on it, so that functions and programs can be forked from the same process.
         """
         task = next((task for task in plan.tasks if plan.is_like_here(task.host)), None)
-        if task is None or not plan.preload:
+        if task is None or plan.preload in ((), (AUTO,)):
             return self.searched
         env = {name: value for name, value in {**os.environ, **task.env}.items() if name not in task.unset}
         try:

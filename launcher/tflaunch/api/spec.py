@@ -50,7 +50,7 @@ class SpecFields(TypedDict, total=False):
     checkpoints: model.Checkpoints | Mapping[str, Any]
     elastic: model.Elastic | Mapping[str, Any]
     spares: int | Sequence[str]
-    preload: Sequence[str]
+    preload: Literal["auto"] | Sequence[str]
     warm: str | float
     network: Literal["fenced", "fenced-or-fail", "private", "open"]
     container: model.Container | Mapping[str, Any]

@@ -33,6 +33,7 @@ from tflaunch.clusterspec.validators import (
     HostName,
     Internal,
     Members,
+    Modules,
     Name,
     Omittable,
     SecretName,
@@ -306,8 +307,10 @@ class Spec(Part):
     spares: SpareHosts = Field(
         default=0, description="hosts that take the place of lost ones: their names, or how many of the last hosts"
     )
-    preload: Annotated[tuple[Text, ...], list_of('a list of modules such as ["tensorflow"]')] = Field(
-        default=(), description="modules that each host imports once for all its tasks"
+    preload: Modules = Field(
+        default="auto",
+        validate_default=True,
+        description='modules that each host imports once for all its tasks; "auto": what their programs import first',
     )
     warm: Omittable[Duration] = Field(
         default=None,

@@ -193,6 +193,13 @@ def _read_stall_limit(value: object) -> float | None:
     return None if value == "auto" else _check_duration(value)
 
 
+def _read_modules(value: object) -> object:
+    if value != "auto" and not isinstance(value, list | tuple):
+        form = f'must be "auto" or a list of modules such as ["tensorflow"], not {show_value(value)}'
+        raise InvalidValueError(form, IN_THAT_FORM)
+    return ("auto",) if value == "auto" else value
+
+
 def _check_stop_signal(value: object) -> str:
     number = number_of(value) if isinstance(value, str) else None
     if number not in CATCHABLE:
@@ -221,6 +228,9 @@ Duration = Annotated[float, ReadBy(_check_duration, {"anyOf": _DURATIONS})]
 """Seconds, written as a number or as text such as ``1h30m``."""
 StallLimit = Annotated[float | None, ReadBy(_read_stall_limit, {"anyOf": [{"const": "auto"}, *_DURATIONS]})]
 """Seconds; None for ``auto``."""
+_MODULES = [{"const": "auto"}, {"type": "array", "items": {"type": "string"}}]
+Modules = Annotated[tuple[Text, ...], ReadBy(_read_modules, {"anyOf": _MODULES}, then_validate=True)]
+"""Names of modules; only ``auto`` for those that a program imports."""
 
 
 # --- lists and objects -----------------------------------------------------------------------------

@@ -42,7 +42,7 @@ from tflaunch.explain import cluster_formation, end_messages, summary
 from tflaunch.explain.wording import counted, growth_words, listed, process_of
 from tflaunch.plan import tensorboard
 from tflaunch.plan.gpu_shares import gpus_assigned, sharing_tasks
-from tflaunch.plan.model import FENCED_OR_FAIL
+from tflaunch.plan.model import AUTO, FENCED_OR_FAIL
 from tflaunch.plan.task_starter import REFUSED
 from tflaunch_worker.readable import duration_words
 
@@ -195,8 +195,8 @@ def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list
 
 
 def _preload_news(before: Job, event: TaskStarted) -> list[str]:
-    """Return why tasks start without preload, once for each reason."""
-    if not event.preload.startswith(REFUSED):
+    """Return why tasks start without the preload that was asked for, once for each reason."""
+    if before.plan.preload == (AUTO,) or not event.preload.startswith(REFUSED):
         return []
     program = before.plan.find(event.task).argv
     alike = [process.task for process in before.plan.processes() if process.argv == program]

@@ -253,11 +253,12 @@ class _Fields(NamedTuple):
 class Plan(_Fields):
     """Everything that `up` needs to run a job. Times are in seconds.
 
-    ``preload``: modules that each host imports once for its tasks. ``warm``: how long the processes that have imported
-    them stay unused after the run; None if they end with it. ``function``: the directory on this machine with the
-    function that the tasks call, None if they run commands. ``searched``: where the program that has sent it searches
-    modules, and the tasks do as well. ``secrets``: variable of all processes to where this machine has its value, which
-    is in no plan. ``collect``: patterns of the files that are fetched from the working directories when the job ends.
+    ``preload``: modules that each host imports once for its tasks; only `AUTO`: what their programs import first.
+    ``warm``: how long the processes that have imported them stay unused after the run; None if they end with it.
+    ``function``: the directory on this machine with the function that the tasks call, None if they run commands.
+    ``searched``: where the program that has sent it searches modules, and the tasks do as well. ``secrets``: variable
+    of all processes to where this machine has its value, which is in no plan.
+    ``collect``: patterns of the files that are fetched from the working directories when the job ends.
     ``matrix``: the values with which `--matrix` has made this run of a spec. ``spares``: hosts without tasks, which
     take the place of lost ones; ``variants``: what changes in tasks that move (`attempts`). ``trains_alone``: why each
     task would train a model of its own, with the remedy, if the text of its program makes that certain.

@@ -12,6 +12,7 @@ from tflaunch.plan import placeholders, placement, tensorboard
 from tflaunch.plan.attempts import resolve
 from tflaunch.plan.gpu_shares import Member
 from tflaunch.plan.model import (
+    AUTO,
     CODE_DIRECTORY,
     DEFAULT_LEASE,
     PRIVATE,
@@ -70,7 +71,7 @@ def make_plan(spec: Spec, directory: PurePath, machine: Machine) -> Plan:
         timeouts=TimeoutsPlan(**{**dict(spec.timeouts), "heartbeat": heartbeat, "lease": lease}),
         sync=None if spec.sync is None else SyncPlan(str(directory), spec.sync.paths, spec.sync.exclude),
         elastic=None if spec.elastic is None else ElasticPlan(**dict(spec.elastic)),
-        preload=spec.preload or (_WARM_BY_DEFAULT if spec.warm else ()),
+        preload=_WARM_BY_DEFAULT if spec.warm and spec.preload == (AUTO,) else spec.preload,
         warm=spec.warm or None,
         retention=RetentionPlan(**dict(spec.retention)),
         network=spec.network,

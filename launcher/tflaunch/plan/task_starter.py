@@ -33,8 +33,11 @@ class TaskStarter:
         """Return the modules imported for a process, `REFUSED` and the reason, or None."""
         return None
 
-    def order(self, plan: Plan, process: TaskPlan) -> Mapping[str, object]:
-        """Return the fields of the order to start, beside the command."""
+    def order(self, plan: Plan, process: TaskPlan, *, is_first: bool) -> Mapping[str, object]:
+        """Return the fields of the order to start, beside the command.
+
+        ``is_first``: it is the first attempt of the job.
+        """
         return {}
 
     def describe_function(self, name: str, functions: Sequence[FunctionType], data: bytes) -> Mapping[str, object]:

@@ -234,7 +234,7 @@ class Run:
         original = self._job.original
         plan, moved = self._job.plan, attempts.task_on(original, original.find(task), session.host)
         process = placeholders.fill(moved, plan, self._job.run, "0")
-        order = find_task_starter(plan).order(plan, moved)
+        order = find_task_starter(plan).order(plan, moved, is_first=False)
         session.order("import_modules", task=task, **self._program(process, 0), **order)
 
     def _abandon(self, session: Session) -> None:
@@ -266,7 +266,8 @@ class Run:
             "task": action.task,
             "attempt": action.attempt,
             **self._program(process, action.attempt),
-            **find_task_starter(plan).order(plan, plan.find(action.task)),
+            **find_task_starter(plan).order(plan, plan.find(action.task), is_first=not action.attempt),
+            "unforked": action.unforked,
             "tf_config": roles and {"roles": roles, "role": process.role, "index": process.task_index},
             "port": self._job.ports.get(action.task, 0),
             "exclusive": process.own_port is not None,

@@ -77,12 +77,12 @@ def test_every_optional_field_can_be_uncommented(suffix: str) -> None:
 def test_fields_are_offered_where_they_make_sense() -> None:
     def offered(roles: ClusterOptions, command: list[str]) -> set[str]:
         text = OPTIONAL.sub("", written(roles, ".yaml", command))
-        return parsed(text, ".yaml").keys() & {"hosts", "sync", "elastic", "preload"}
+        return parsed(text, ".yaml").keys() & {"hosts", "sync", "elastic"}
 
     assert offered(ClusterOptions(2), ["./train"]) == set()
-    assert offered(ClusterOptions(2, "localhost"), ["python", "t.py"]) == {"preload"}
+    assert offered(ClusterOptions(2, "localhost"), ["python", "t.py"]) == set()
     assert offered(ClusterOptions(2, "h1"), ["./train"]) == {"hosts", "sync"}
-    assert offered(ClusterOptions(2, "h1,h2"), ["python", "t.py"]) == {"hosts", "sync", "elastic", "preload"}
+    assert offered(ClusterOptions(2, "h1,h2"), ["python", "t.py"]) == {"hosts", "sync", "elastic"}
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

@@ -28,7 +28,7 @@ def test_a_later_run_does_not_import_in_vain(launch: Launch) -> None:
     library, imports = launch.directory / "lib", launch.directory / "imports"
     library.mkdir()
     (library / "mine.py").write_text(MODULE)
-    launch.preload = []
+    launch.preload = None
     launch.env.update(PYTHONPATH=str(library), IMPORTS=str(imports), PYTHONDONTWRITEBYTECODE="1")
     spec = launch.spec(cluster={"worker": 2}, command=[sys.executable, "-c", "print('x')"], preload=["mine"])
     for count, change in ((1, ""), (1, "installed"), (2, "")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -128,3 +129,57 @@ def test_an_installed_program_is_searched_but_not_all_that_is_installed(tmp_path
     (tmp_path / "mine" / "a.py").write_text("x = 'TF_X'")
     assert _reason(argv, "/", [], [str(tmp_path)]) == "a.py mentions TF_X, which is read while modules are imported"
     assert "cannot be found" in _reason(argv, "/", [], [])
+
+
+FIRST: list[tuple[dict[str, str], str]] = [
+    ({"prog.py": "'''text'''\nimport os, tensorflow as tf"}, "tensorflow"),
+    ({"prog.py": "from tensorflow.keras import layers\nimport tensorflow"}, "tensorflow"),
+    ({"prog.py": "import torch\nimport numpy\nfrom keras import layers"}, "torch,keras"),
+    ({"prog.py": "import jax.numpy as jnp; import tensorflow"}, "jax,tensorflow"),
+    ({"prog.py": "import helper", "helper.py": "import tensorflow"}, "tensorflow"),
+    ({"prog.py": "import torch, p.a", "p/__init__.py": "import keras", "p/a.py": "import jax"}, "torch,keras,jax"),
+    ({"prog.py": "import p.a", "p/__init__.py": "", "p/a.py": "from . import b", "p/b.py": "import jax"}, "jax"),
+    ({"prog.py": "import helper", "lib/helper.py": "import tensorflow"}, "tensorflow"),
+    ({"prog.py": "import a\nimport tensorflow", "a.py": "import b", "b.py": "import a"}, "tensorflow"),
+    ({"prog.py": "import helper", "other.py": "import tensorflow"}, ""),
+    ({"prog.py": "import tensorflow", "tensorflow.py": "import torch"}, "torch"),
+    ({"prog.py": "import tensorflow_datasets, torchvision, numpy"}, ""),
+    ({"prog.py": "def main():\n    import tensorflow"}, ""),
+    ({"prog.py": "try:\n    import tensorflow\nexcept ImportError:\n    pass"}, ""),
+    ({"prog.py": "import sys\nif sys.argv:\n    import tensorflow"}, ""),
+    ({"prog.py": "if __name__ == '__main__':\n    import tensorflow"}, ""),
+    ({"prog.py": "exec('import tensorflow')"}, ""),
+    ({"prog.py": "import logging\nlogging.basicConfig()\nimport tensorflow"}, ""),
+    ({"prog.py": "import warnings\nif 1:\n    warnings.simplefilter('ignore')\nimport tensorflow"}, ""),
+    ({"prog.py": "import sys\nsys.stdout = None\nimport tensorflow"}, ""),
+    ({"prog.py": "import helper, tensorflow", "helper.py": "import random\nrandom.seed(1)"}, ""),
+    ({"prog.py": "import tensorflow as tf\ntf.config.set_soft_device_placement(False)\nimport torch"}, "tensorflow"),
+    ({"prog.py": "A = 1\nclass B:\n    C = 2\ndef f():\n    g()\nimport os, jax\nf()\nimport keras"}, "jax"),
+    ({"prog.py": "import os\nos.environ['A'] = '1'\nos.environ.setdefault('B', '2')\nimport jax"}, "jax"),
+    ({"prog.py": "try:\n    import json5\nexcept ImportError:\n    json5 = None\nimport torch"}, "torch"),
+    ({"prog.py": "import tensorflow\ndef f(:"}, ""),
+    ({"prog.py": "import tensorflow", "__init__.py": "import torch"}, "tensorflow"),
+]
+
+
+@pytest.mark.parametrize(("files", "first"), FIRST)
+def test_what_a_program_certainly_imports_first(files: dict[str, str], first: str, tmp_path: Path) -> None:
+    """In its own order, from statements at the top, also of its own modules."""
+    _write(tmp_path, files)
+    for argv in (["python", "prog.py"], ["python", "-m", "prog"], ["python", "-c", files["prog.py"]]):
+        found, _ = source_checks.find_slow_imports(argv, str(tmp_path), [str(tmp_path / "lib")], {})
+        assert ",".join(found) == first, argv
+
+
+@pytest.mark.parametrize(("text", "reason"), [(text, reason) for text, reason in DOUBTFUL if "read" not in reason])
+def test_a_doubtful_text_is_found_before_anything_is_imported(text: str, reason: str, tmp_path: Path) -> None:
+    for argv in _ways(f"import tensorflow\n{text}", tmp_path):
+        assert reason in source_checks.find_slow_imports(argv, str(tmp_path), [], {})[1]
+
+
+def test_no_file_that_would_block_is_read(tmp_path: Path) -> None:
+    for name in ("pipe.py", "helper.py"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "prog.py").write_text("import helper, tensorflow")
+    for argv in (["python", "prog.py"], ["python", "-m", "pipe"], ["python", "pipe.py"]):
+        assert source_checks.find_slow_imports(argv, str(tmp_path), [], {})[0] in ((), ("tensorflow",))

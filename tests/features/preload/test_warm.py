@@ -26,7 +26,7 @@ def spec(launch: Launch) -> Iterator[Path]:
     module.parent.mkdir()
     module.write_text("import os\npid, value = os.getpid(), 'one'\n")
     module.with_name("changes.py").write_text("open(__file__, 'a').close()\nopen(__file__, 'a').write('#')\n")
-    launch.preload = []
+    launch.preload = None
     launch.env["PYTHONPATH"] = str(module.parent)
     command = [sys.executable, "-c", PROGRAM]
     yield launch.spec(cluster={"worker": 2}, command=command, preload=["mine"], warm="10m")

@@ -35,7 +35,7 @@ time.sleep(9999)
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
     """A home that all tests of the page share; no process is left at the end."""
     with clean_launch(tmp_path_factory.mktemp("web")) as place:
-        place.preload = []
+        place.preload = None
         yield place
 
 

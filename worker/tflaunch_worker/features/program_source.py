@@ -58,6 +58,7 @@ def _imported(node: ast.AST, path: str, roots: list[str]) -> Iterator[str]:
             for _ in range(node.level):
                 path = os.path.dirname(path)
             roots = [path]
+            yield path
     else:
         return
     for parts in names:
@@ -67,8 +68,8 @@ def _imported(node: ast.AST, path: str, roots: list[str]) -> Iterator[str]:
 def module_places(parts: list[str], roots: list[str]) -> Iterator[str]:
     """Yield the paths, without suffix, at which a module and its packages may be."""
     for root in roots:
-        for count in range(len(parts) + 1):
-            yield os.path.join(root, *parts[:count])
+        for count in range(len(parts)):
+            yield os.path.join(root, *parts[: count + 1])
 
 
 def module_file(place: str, is_program: bool = False) -> str | None:

@@ -331,7 +331,7 @@ def explain_late_start(job: Job, status: Status, evidence: Mapping[str, Evidence
     if importing:
         verb = "imports" if len(importing) == 1 else "import"
         what = f"{listed([at.task for at in importing])} still {verb}{importing[0].does.removeprefix('imports')}"
-        return f"{what}: that takes minutes where the disk is slow or many tasks share few CPUs; `preload` does it once"
+        return f"{what}: that takes minutes where the disk is slow or many tasks share few CPUs"
     early = [at for at in positions if at.own is not None and not _trains(at, evidence)]
     if not early:
         return cluster_formation.remedy(job)

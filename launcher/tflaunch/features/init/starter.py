@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from tflaunch.clusterspec.schema import SCHEMA_URL
 from tflaunch.clusterspec.values import bracketed, is_loopback, parse_address
-from tflaunch.feature import served_fields
-from tflaunch_worker.features import program_source
 
 _HEAD = """\
 A cluster spec of tflaunch. `tflaunch check {path}` finds mistakes in it; `tflaunch plan {path}` shows
@@ -93,9 +91,6 @@ def _fields(
     yield _Field("restart", {"max": 3, "window": "10m"}, comment)
     grace = "The time that tasks have to save when they are stopped (default: 10s)."
     yield _Field("timeouts", {"grace": "30s"}, grace)
-    if "preload" in served_fields() and not program_source.check_command(command):
-        comment = "Import TensorFlow once per host, and fork the tasks from that process."
-        yield _Field("preload", ["tensorflow"], comment)
 
 
 def _remote_hosts(cluster: dict[str, Any]) -> list[str]:

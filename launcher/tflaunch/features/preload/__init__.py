@@ -12,16 +12,17 @@ FEATURE = Feature(
     task_starters={"preload": _STARTER, "warm": _STARTER},
     help={
         "up": """
---preload is --set 'preload=["tensorflow"]': Python tasks are forked from a process that has already imported
-TensorFlow, where that is safe.
+Python tasks of one host that begin with importing TensorFlow, Keras, JAX or torch are forked from a process that has
+imported it, where that is safe. --no-preload starts each by itself; --preload says why one cannot be forked.
 """
     },
     options={
         "preload": Option(
-            "Import tensorflow once per host; fork the tasks from that process.",
+            "Import tensorflow once per host, and say why if a task cannot be forked from that.",
             setting="preload",
             value='["tensorflow"]',
         ),
+        "no_preload": Option("Have every task import by itself.", setting="preload", value="[]"),
     },
     verbs={
         "warm": Verb(

@@ -14,22 +14,26 @@ from types import FunctionType
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
 from tflaunch.features.preload.between_tests import BetweenTests
-from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
+from tflaunch.plan import placeholders
+from tflaunch.plan.model import AUTO, PRIVATE, SIDECAR, Plan, TaskPlan
 from tflaunch.plan.task_starter import REFUSED, SessionPart, TaskStarter
+from tflaunch_worker import tf_config
 from tflaunch_worker.features import program_source
+from tflaunch_worker.features.preload.source_checks import READ_WITH_DEVICES
 
 _OWN_PREFIX = "TFLAUNCH_"
 
 
 def find_problems(spec: Spec, directory: Path) -> Iterator[Problem]:
     """Yield names that are not those of modules, and why tasks are not forked."""
-    if not (spec.preload or spec.warm):
+    is_chosen = spec.preload not in ((), (AUTO,))
+    if not (is_chosen or spec.warm):
         return
     for index, module in enumerate(spec.preload):
         if not all(part.isidentifier() for part in module.split(".")):
             message = f"{module!r} is not a valid module name"
             yield Problem.error(f"preload[{index}]", message, 'write for example "tensorflow"')
-    field = "preload" if spec.preload else "warm"
+    field = "preload" if is_chosen else "warm"
     commands = {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
     for where, command in {"command": spec.command, **commands}.items():
         if command and (reason := program_source.check_command(list(command))):
@@ -44,14 +48,14 @@ class Preloading(TaskStarter):
     """Forks tasks from processes that have imported their modules."""
 
     def prospect(self, plan: Plan, process: TaskPlan) -> str | None:
-        """Return the modules, or `REFUSED` and a reason; None for tasks never forked."""
-        modules = _modules_for(plan, process)
+        """Return the modules, or `REFUSED` and a reason; None for tasks not forked at first."""
+        modules = _modules_for(plan, process, is_first=True)
         reason = program_source.check_command(list(process.argv)) if modules else ""
         return f"{REFUSED}{reason}" if reason else ",".join(modules) or None
 
-    def order(self, plan: Plan, process: TaskPlan) -> Mapping[str, object]:
+    def order(self, plan: Plan, process: TaskPlan, *, is_first: bool) -> Mapping[str, object]:
         """Return the modules, a function's search path, and the order for a warm server."""
-        modules, search = _modules_for(plan, process), _search_path(plan, process)
+        modules, search = _modules_for(plan, process, is_first), _search_path(plan, process)
         return {"preload": modules, "search": search, "warm": _warm_order(plan, process)}
 
     def describe_function(self, name: str, functions: Sequence[FunctionType], data: bytes) -> Mapping[str, object]:
@@ -76,13 +80,32 @@ class Preloading(TaskStarter):
         return next((recipe for process in plan.on_host(host) if (recipe := _recipe(plan, process))), None)
 
 
-def _modules_for(plan: Plan, process: TaskPlan) -> tuple[str, ...]:
-    """Return the modules to preload for a process.
+def _modules_for(plan: Plan, process: TaskPlan, is_first: bool) -> tuple[str, ...]:
+    """Return the modules to preload for a process, or `AUTO` for its host to find.
 
     () for sidecars, which do not train, and in a private network: a fork that joins its user namespace would keep
-    privileges there that only the execution of a program takes away.
+    privileges there that only the execution of a program takes away. What nobody has asked for must pay: at first, a
+    task needs another one that can be forked from the same process.
     """
-    return () if process.role == SIDECAR or plan.network == PRIVATE else plan.preload
+    if process.role == SIDECAR or plan.network == PRIVATE:
+        return ()
+    if plan.preload != (AUTO,):
+        return plan.preload
+    if program_source.check_command(list(process.argv)) or plan.calls_function(process):
+        return ()
+    others = (task for task in plan.on_host(process.host) if task.role != SIDECAR and task.task != process.task)
+    is_alone = is_first and _kind(plan, process) not in (_kind(plan, task) for task in others)
+    return () if is_alone else plan.preload
+
+
+def _kind(plan: Plan, process: TaskPlan) -> object:
+    """Return what tasks must share to be forked from one process; None without Python."""
+    if program_source.check_command(list(process.argv)):
+        return None
+    process = placeholders.fill(process, plan, "", "")
+    own = (tf_config.NAME, *READ_WITH_DEVICES)
+    env = {name: value for name, value in process.env.items() if not name.startswith(_OWN_PREFIX) and name not in own}
+    return process.argv[0], process.argv[1] == "-u", process.workdir, process.unset, env
 
 
 def _search_path(plan: Plan, process: TaskPlan) -> tuple[str, ...] | None:
@@ -99,7 +122,7 @@ def _warm_order(plan: Plan, process: TaskPlan) -> dict[str, object] | None:
 
 
 def _recipe(plan: Plan, process: TaskPlan) -> str | None:
-    modules = _modules_for(plan, process)
+    modules = _modules_for(plan, process, is_first=True)
     if not modules or program_source.check_command(list(process.argv)):
         return None
     env = {name: value for name, value in process.env.items() if not name.startswith(_OWN_PREFIX)}

@@ -145,7 +145,7 @@ def only_importing(plan: Plan) -> Plan:
     """Return a plan that leaves a plan's warm servers: one short task on each host."""
     chosen: dict[str, TaskPlan] = {}
     for process in plan.processes():
-        if Preloading().order(plan, process)["warm"]:
+        if Preloading().order(plan, process, is_first=True)["warm"]:
             argv = (process.argv[0], *(["-u"] if process.argv[1:2] == ("-u",) else []), "-c", "pass")
             chosen.setdefault(process.host, process._replace(task=f"worker:{len(chosen)}", argv=argv))
     return plan._replace(

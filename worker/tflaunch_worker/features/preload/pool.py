@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple
 from tflaunch_worker import offload, schema, spawn
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features import program_source
-from tflaunch_worker.features.preload import refusals, warm_client
+from tflaunch_worker.features.preload import refusals, source_checks, warm_client
 from tflaunch_worker.features.preload.zygote_client import (
     Kind,
     PendingFork,
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call
     from tflaunch_worker.agent.services import AgentParts
     from tflaunch_worker.socket_messages import Message
+
+
+AUTO = ("auto",)
+"""What an order has instead of modules: those that the program imports."""
 
 
 class WarmZygote(NamedTuple):
@@ -49,6 +53,8 @@ class ZygotePool(Service):
         super().__init__(agent)
         self._zygotes: dict[Kind, Zygote] = {}
         self._unusable: dict[Kind, str] = {}
+        self._read: dict[tuple[str, ...], tuple[tuple[str, ...], str]] = {}
+        self._refused: dict[tuple[Kind, tuple[str, ...]], str] = {}
 
     def start_task(
         self, command: spawn.Command, started: Callable[[spawn.Child], None], refused: Callable[[], None]
@@ -63,10 +69,23 @@ class ZygotePool(Service):
             set_preload(command, f"no: {reason}")
             refused()
 
+        is_auto = command.modules == AUTO
         kind, reason = self._check(command)
+        if command.unforked:
+            if not reason:
+                refusals.remember(self._record_of(kind, command), command.unforked, _places_of(command))
+            reason = command.unforked
         if not reason:
             try:
-                return self._zygote_for(kind, command).request_fork(command, note_fork, refuse)
+                zygote = self._zygote_for(kind, command)
+
+                def note_refusal(reason: str) -> None:
+                    if is_auto and reason:
+                        self._refused[kind, _program_of(command)] = reason
+                        zygote.end_if_useless()
+                    refuse(reason or zygote.describe_end())
+
+                return zygote.request_fork(command, note_fork, note_refusal)
             except OSError as error:
                 reason = f"no process: {error.strerror}"
         refuse(reason)
@@ -92,17 +111,45 @@ class ZygotePool(Service):
         offload.run_in_fork(self.agent.loop, lambda: look(directory), lambda found: call.answer(servers=found or []))
 
     def _check(self, command: spawn.Command) -> tuple[Kind, str]:
-        """Return the kind of a task, and why it cannot be forked ("" if it can)."""
+        """Return the kind of a task, and why it cannot be forked ("" if it can).
+
+        The modules of a command that names none are those that its program imports.
+        """
         reason = program_source.check_command(command.argv)
+        if command.modules == AUTO:
+            command.modules, reason = ((), reason) if reason else self._find_modules(command)
         kind = kind_of(command, "" if reason else spawn.find_executable(command))
         if not reason and not kind.path:
             reason = f"{kind.argv0} is not the interpreter itself"
-        record = "" if reason else self._record_of(kind)
-        return kind, reason or self._unusable.get(kind, "") or (refusals.recall(record) if record else "")
+        if reason:
+            return kind, reason
+        reason = self._unusable.get(kind, "") or self._refused.get((kind, _program_of(command)), "")
+        records = (self._record_of(kind), self._record_of(kind, command))
+        return kind, reason or next(filter(None, map(refusals.recall, records)), "")
 
-    def _record_of(self, kind: Kind) -> str:
-        """Return the path of earlier runs' refusals; "" if no other run can use them."""
+    def _find_modules(self, command: spawn.Command) -> tuple[tuple[str, ...], str]:
+        """Return what a program imports first of what takes long, and why not to do it.
+
+        It is read before anything is imported, which would take long in vain; the process that has imported reads it
+        again before each fork.
+        """
+        python_path = command.env.get("PYTHONPATH", "")
+        key = (*_program_of(command), python_path)
+        if key not in self._read:
+            places = source_checks.own_places(python_path, command.workdir)
+            self._read[key] = source_checks.find_slow_imports(command.argv, command.workdir, places, command.env)
+        modules, reason = self._read[key]
+        lacking = (source_checks.reason_in_word(name) for name in command.secrets)  # which only the task itself gets
+        return modules, reason or next(filter(None, lacking), "")
+
+    def _record_of(self, kind: Kind, command: spawn.Command | None = None) -> str:
+        """Return the path of earlier runs' refusals; "" if no other run can use them.
+
+        They are those of a kind of tasks, or of the program of a command alone.
+        """
         key = _warm_key(kind)
+        if key and command is not None:
+            key = hashlib.sha256("\0".join((key, *_program_of(command))).encode("utf-8", "replace")).hexdigest()
         return refusals.record_path(self._directory(), key) if key else ""
 
     def _directory(self) -> str:
@@ -136,6 +183,18 @@ class ZygotePool(Service):
             stay = {"kind": "stay", "path": path, "idle": command.warm["idle"], "key": key}
         self._zygotes[kind] = Zygote(loop, pid, link, output, end, stay)
         return self._zygotes[kind]
+
+
+def _program_of(command: spawn.Command) -> tuple[str, ...]:
+    """Return what distinguishes the programs of Python commands."""
+    kind, index = program_source.find_program(command.argv) or ("", 0)
+    return kind, command.argv[index], command.workdir
+
+
+def _places_of(command: spawn.Command) -> refusals.Places:
+    """Return the state of a program's file, if its command names that."""
+    kind, name, workdir = _program_of(command)
+    return refusals.search_places([os.path.join(workdir, name)] if kind == program_source.SCRIPT else [])
 
 
 def _warm_key(kind: Kind) -> str:

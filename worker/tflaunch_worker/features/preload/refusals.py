@@ -53,7 +53,7 @@ def remember(path: str, reason: str, places: Places) -> None:
 
 
 def recall(path: str) -> str:
-    """Return the recorded reason if it still holds, else ""."""
+    """Return the recorded reason if it still holds, else ""; also for the path ""."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             record = json.loads(file.read(_LONGEST))

@@ -10,7 +10,9 @@ from __future__ import annotations
 import ast
 import os
 import re
-from typing import Mapping
+import stat
+import warnings
+from typing import Mapping, NamedTuple
 
 from tflaunch_worker import function
 from tflaunch_worker.features.program_source import (
@@ -33,8 +35,11 @@ Imports of TensorFlow 2.21, torch 2.14, jax 0.10, numba, transformers, xgboost, 
 and read no `os.environ` for them. A process that has opened a device of NVIDIA's driver is not forked anyway.
 """
 _HARMLESS = ("TF_CONFIG", *READ_WITH_DEVICES)
+SLOW = ("tensorflow", "keras", "tf_keras", "jax", "torch")
+"""Packages whose import takes seconds, and from which tasks are forked unasked."""
 _MUST_COME_FIRST = ("gevent", "eventlet", "dotenv")  # they change later imports, or set variables
 _MOST_FILES = 200
+_MOST_BYTES = 4 << 20
 CHANGES_PATH = "changes where modules are looked for (sys.path)"
 SETS_VARIABLES = "sets variables whose names cannot be known beforehand"
 
@@ -69,27 +74,128 @@ def check_source(
         environ: the environment of the zygote; setting a variable to the same value is harmless.
     """
     names: set[str] = set()
+    found = _find_files(argv, workdir, python_path, path)
+    return found.problem or _reason_in(found, names, environ), names
+
+
+class _Files(NamedTuple):
+    """The files that a program runs first, in this order, and where it imports others.
+
+    Args:
+        first: their paths; "" for ``text``.
+        roots: the directories in which the user's modules are searched.
+        below: files that do not begin with this are not read.
+        text: the program itself, if it is in its command.
+        problem: why they are not known.
+    """
+
+    first: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    below: str = ""
+    text: str = ""
+    problem: str = ""
+
+
+def _find_files(argv: list[str], workdir: str, python_path: list[str], path: list[str]) -> _Files:
     program = find_program(argv)
     assert program is not None
     kind, index = program
     name = argv[index]
     if kind == TEXT:
-        return _reason_in([""], [workdir, *python_path], "", names, environ, text=name), names
+        return _Files(("",), (workdir, *python_path), text=name)
     if kind == SCRIPT:
         file = os.path.realpath(os.path.join(workdir, name))
         if not os.path.isfile(file):
-            return f"{name} is not a file", names
-        return _reason_in([file], [os.path.dirname(file), *python_path], "", names, environ), names
+            return _Files(problem=f"{name} is not a file")
+        return _Files((file,), (os.path.dirname(file), *python_path))
     parts = name.split(".")
-    for root in (workdir, *path):
+    for root in (workdir, *python_path, *path):
         found = module_file(os.path.join(root, *parts), is_program=True)
         if found:
             above = [module_file(os.path.join(root, *parts[: count + 1])) for count in range(len(parts))]
-            files = [found, *(file for file in above if file)]
+            files = tuple(dict.fromkeys([*filter(None, above), found]))
             if root in (workdir, *python_path):
-                return _reason_in(files, [workdir, *python_path], "", names, environ), names
-            return _reason_in(files, [root], os.path.join(root, parts[0]), names, environ), names
-    return f"the module {name} cannot be found beforehand", names
+                return _Files(files, (workdir, *python_path))
+            return _Files(files, (root,), os.path.join(root, parts[0]))
+    return _Files(problem=f"the module {name} cannot be found beforehand")
+
+
+def find_slow_imports(
+    argv: list[str], workdir: str, python_path: list[str], environ: Mapping[str, str]
+) -> tuple[tuple[str, ...], str]:
+    """Return the `SLOW` packages that a program certainly imports first, in its order.
+
+    They are those of statements at the top of the program, and of its own modules that it imports there. The second
+    part of the result is the reason not to import them before it, "" for none. Arguments are as in `check_source`.
+    """
+    files = _find_files(argv, workdir, python_path, [])
+    slow: list[str] = []
+    seen: set[str] = set()
+    try:
+        any(_add_slow_imports(files, path, seen, slow) for path in files.first)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return (), "its program cannot be read"
+    if not slow:
+        return (), files.problem or f"its program does not certainly import any of {', '.join(SLOW)} first"
+    return tuple(slow), _reason_in(files, set(), environ)
+
+
+def _add_slow_imports(files: _Files, path: str, seen: set[str], found: list[str]) -> bool:
+    """Add the slow imports of a file to ``found`` up to where it may do something else; return whether it does.
+
+    What a program does before an import, that import may see: TensorFlow's logger, for one, gets a handler of its own
+    unless `logging` has one by then.
+    """
+    if path in seen or len(seen) > _MOST_FILES:
+        return False
+    seen.add(path)
+    for statement in _parse(files, path).body:
+        nodes: list[ast.stmt] = [statement]
+        if isinstance(statement, ast.Import):
+            nodes = [ast.Import([name]) for name in statement.names]
+        for node in nodes:
+            own = imported_files(node, path, list(files.roots))
+            tops = [] if own else [name.partition(".")[0] for name in _names(node)]
+            found += [top for top in tops if top in SLOW and top not in found]
+            if any(_add_slow_imports(files, file, seen, found) for file in own) or _may_act(node):
+                return True
+    return False
+
+
+def _may_act(node: ast.AST) -> bool:
+    """Return whether a statement may do more than define names, import, or set variables."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        return bool(getattr(node, "decorator_list", ()))
+    if isinstance(node, ast.Call):
+        return not (isinstance(node.func, ast.Attribute) and _is_attribute(node.func.value, "environ"))
+    if isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+        return not (isinstance(node, ast.Subscript) and _is_attribute(node.value, "environ"))
+    is_action = isinstance(node, (ast.With, ast.AsyncWith, ast.Raise, ast.Assert, ast.While, ast.For, ast.AsyncFor))
+    return is_action or any(map(_may_act, ast.iter_child_nodes(node)))
+
+
+def _parse(files: _Files, path: str) -> ast.Module:
+    """Return the syntax tree of a file of a program.
+
+    Raises:
+        OSError, SyntaxError, ValueError, RecursionError, MemoryError: it cannot be read.
+    """
+    text: str | bytes = files.text
+    if path:
+        text = _read(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about escapes in texts, which Python would print
+        return ast.parse(text)
+
+
+def _read(path: str) -> bytes:
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe would never end
+            raise ValueError("it is not a regular file")
+        text = file.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise ValueError("it is too large")
+    return text
 
 
 def check_function(
@@ -112,32 +218,23 @@ def check_function(
         return f"modules in {missed[0]} could not be found beforehand", set()
     names = {name.partition(".")[0] for name in about["imports"]}
     places = [place for name in about["imports"] for place in module_places(name.split("."), roots)]
-    files = [found for place in places for found in [module_file(place)] if found]
-    return about["reason"] or _reason_in(files, roots, "", names, environ), names
+    files = tuple(found for place in places for found in [module_file(place)] if found)
+    return about["reason"] or _reason_in(_Files(files, tuple(roots)), names, environ), names
 
 
-def _reason_in(
-    paths: list[str], roots: list[str], below: str, names: set[str], environ: Mapping[str, str], text: str = ""
-) -> str:
-    """Return the reason in files ("" for ``text``) and their imports from the roots.
-
-    Only files whose paths begin with ``below`` are checked.
-    """
-    waiting, seen = paths, set()
+def _reason_in(files: _Files, names: set[str], environ: Mapping[str, str]) -> str:
+    """Return the reason in files and in what they import; add that to ``names``."""
+    waiting, seen = list(files.first), set()
     while waiting:
         path = waiting.pop()
-        if path in seen or not path.startswith(below):
+        if path in seen or not path.startswith(files.below):
             continue
         seen.add(path)
         if len(seen) > _MOST_FILES:
             return "its program has too many files to look for variables that it sets itself"
         name = os.path.basename(path) or "its text"
         try:
-            if path:
-                with open(path, "rb") as file:
-                    tree = ast.parse(file.read())
-            else:
-                tree = ast.parse(text)
+            tree = _parse(files, path)
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             return f"{name} cannot be read"
         harmless = {id(found) for node in ast.walk(tree) for found in _names_without_effect(node, environ)}
@@ -145,7 +242,7 @@ def _reason_in(
             reason = "" if id(node) in harmless else _reason_in_node(node, names)
             if reason:
                 return f"{name} {reason}"
-            waiting += imported_files(node, path, roots)
+            waiting += imported_files(node, path, list(files.roots))
     return ""
 
 

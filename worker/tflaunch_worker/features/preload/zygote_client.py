@@ -34,6 +34,7 @@ _JEMALLOC_OPTIONS = "JE_ARROW_MALLOC_CONF"
 _SEARCH = f"import sys; sys.path[: sys.path[:1] == ['']] = [{ROOT!r}]"
 _CODE = f"{_SEARCH}; from {__package__}.zygote_server import main; main()"
 _IMPORT_TIMEOUT = 120.0  # seconds
+_LOOK_INTERVAL = 1.0  # seconds
 _STAY_PATIENCE = 3.0  # seconds for a zygote to look at all files that it has imported
 _GO_PATIENCE = 2.0  # seconds for a fork to read what it is waiting for
 _REAP_INTERVAL = 0.05  # seconds
@@ -73,27 +74,36 @@ class PendingFork:
     def __init__(
         self,
         loop: Loop,
-        output: int,
-        report: socket.socket,
+        zygote: int,
+        ends: tuple[int, socket.socket],
         secrets: dict[str, str],
         on_started: Callable[[spawn.Child], None],
         on_refused: Callable[[str], None],
         on_answer: Callable[[bool], None],
     ) -> None:
-        """Wait for the answer: ``on_answer`` gets whether it came, then another is called.
+        """Wait for the answer: ``on_answer`` is called, then another.
 
-        ``on_refused`` gets the zygote's reason, "" if it has died.
+        Args:
+            loop: the agent's.
+            zygote: its pid; it is killed when it takes too long, or is stopped.
+            ends: ours of the task's output and of its report.
+            secrets: what the task gets by the answer.
+            on_started: gets the process.
+            on_refused: gets the zygote's reason, "" if it has died.
+            on_answer: gets whether an answer came.
         """
         self._loop = loop
-        self._output = output
-        self._report = report
+        self._output, self._report = ends
+        self._zygote = zygote
         self._secrets = secrets
         self._on_started = on_started
         self._on_refused = on_refused
         self._on_answer = on_answer
         self._received = b""
         self._is_cancelled = False
-        loop.watch(report.fileno(), self._read_report)
+        loop.watch(self._report.fileno(), self._read_report)
+        self._give_up_at = loop.now() + _IMPORT_TIMEOUT
+        self._timer = loop.call_at(loop.now() + _LOOK_INTERVAL, self._look)
 
     def cancel(self) -> None:
         """Cancel the fork; a process already forked for it is killed before its program."""
@@ -109,9 +119,28 @@ class PendingFork:
         self._received += data
         if data and b"\n" not in self._received:
             return
+        self._read_answer()
+
+    def _look(self) -> None:
+        """Kill what keeps the answer back, whose end of the report closes then."""
+        self._timer = self._loop.call_at(self._loop.now() + _LOOK_INTERVAL, self._look)
+        if self._loop.now() >= self._give_up_at or procfs.is_stopped(self._zygote):
+            linux.kill(self._zygote, None, signal.SIGKILL)
+        for pid in procfs.descendants(os.getpid()):
+            if procfs.is_stopped(pid) and self._is_silent_fork(pid):
+                _kill_and_reap(self._loop, pid)
+
+    def _is_silent_fork(self, pid: int) -> bool:
+        """Return whether a process was forked for a task, and has not sent its pid yet."""
+        place = procfs.place_of(pid)
+        is_own = pid != self._zygote and place is not None and place.session != pid  # which it has before it sends it
+        return is_own and procfs.is_fork(pid) and procfs.command_of(pid) == procfs.command_of(self._zygote)
+
+    def _read_answer(self) -> None:
+        self._timer.cancel()
         self._loop.forget(self._report.fileno())
         kind, _, rest = self._received.decode("utf-8", "replace").partition("\n")[0].partition(" ")
-        self._on_answer(bool(data))
+        self._on_answer(b"\n" in self._received)
         if kind == "pid" and rest.isdecimal() and procfs.parent_of(int(rest)) == os.getpid():
             self._continue_fork(int(rest))
         else:
@@ -163,7 +192,8 @@ class Zygote:
         self._order_to_stay = stay
         self._loop = loop
         self._on_ended = on_ended
-        self._has_answered = False
+        self._has_answered = self._has_forked = False
+        self._pending = 0
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
         self._output = output
         self._last_output = b""
@@ -176,7 +206,7 @@ class Zygote:
     def request_fork(
         self, command: spawn.Command, on_started: Callable[[spawn.Child], None], on_refused: Callable[[str], None]
     ) -> PendingFork:
-        """Request a fork for a task.
+        """Request a fork for a task; ``on_refused`` gets the reason, "" if this has died.
 
         Raises:
             OSError: no descriptors are left.
@@ -189,21 +219,26 @@ class Zygote:
         fields = {"kind": "fork", "argv": command.argv, "env": command.env, **place}
         self._unsent.append((encode_message(fields), [output_end, report_end.detach()]))
 
-        def give_up() -> None:
-            linux.kill(self.pid, None, signal.SIGKILL)
-
-        timer = self._loop.call_at(self._loop.now() + _IMPORT_TIMEOUT, give_up)
+        self._pending += 1
 
         def note_answer(has_answered: bool) -> None:
-            timer.cancel()
+            self._pending -= 1
             self._has_answered = self._has_answered or has_answered
 
-        def refuse(reason: str) -> None:
-            on_refused(reason or self._describe_end())
+        def note_fork(child: spawn.Child) -> None:
+            self._has_forked = True
+            on_started(child)
 
-        pending = PendingFork(self._loop, output, report, command.secrets, on_started, refuse, note_answer)
+        pending = PendingFork(
+            self._loop, self.pid, (output, report), command.secrets, note_fork, on_refused, note_answer
+        )
         self._send_requests()
         return pending
+
+    def end_if_useless(self) -> None:
+        """End it if nothing was forked from it, and nothing waits for that."""
+        if not (self._has_forked or self._pending):
+            linux.kill(self.pid, None, signal.SIGKILL)
 
     def stay(self) -> bool:
         """Order the zygote to become a warm server; return whether it outlives this agent."""
@@ -227,7 +262,7 @@ class Zygote:
             _close(self._loop, self._output)
             self._output = -1
 
-    def _describe_end(self) -> str:
+    def describe_end(self) -> str:
         """Return that it has died, with the last line that it has written."""
         if self._output >= 0:
             self._read_output()
@@ -280,7 +315,7 @@ class Zygote:
             for descriptor in descriptors:
                 os.close(descriptor)
         self._unsent.clear()
-        self._on_ended("" if self._has_answered else self._describe_end())
+        self._on_ended("" if self._has_answered else self.describe_end())
 
 
 def start_import(loop: Loop, kind: Kind, settings: TaskSettings, record: str) -> tuple[socket.socket, int, int]:
@@ -329,7 +364,10 @@ def _close(loop: Loop, descriptor: int) -> None:
 def _kill_and_reap(loop: Loop, pid: int) -> None:
     """Kill a child of this process and reap it, without blocking."""
     linux.kill(pid, None, signal.SIGKILL)
-    found, _ = os.waitpid(pid, os.WNOHANG)
+    try:
+        found, _ = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return
     if not found:
         loop.call_at(loop.now() + _REAP_INTERVAL, lambda: _kill_and_reap(loop, pid))
 
