@@ -107,7 +107,7 @@ fuzz: $(VENV)/.ready ## Give every border CASES hostile inputs (100,000).
 HISTORIES ?= 100000
 simulate: $(VENV)/.ready ## Play HISTORIES (100,000) of the real core in a simulated world; write docs/reliability.md.
 	$(RUN) PYTHONPATH=tests python -m simulator --seeds 0:$(HISTORIES) --jobs 2 --page docs/reliability.md
-	$(RUN) TFLAUNCH_SLOW_JOBS=$(HISTORIES) pytest -o timeout=0 tests/features/hang/test_slow_jobs.py
+	$(RUN) TFLAUNCH_SLOW_JOBS=$(HISTORIES) pytest -o timeout=0 tests/features/*/test_slow_jobs.py
 
 mutants: $(VENV)/.ready ## Plant bugs, find each by the simulator or by tests, and write them to docs/reliability.md.
 	$(RUN) PYTHONPATH=tests python -m mutants --page docs/reliability.md
