@@ -11,6 +11,7 @@ import tempfile
 import xml.etree.ElementTree as ET
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -187,7 +188,8 @@ def _check_browser(case: bytes) -> None:
     headers = [(name.encode(), value.encode("utf-8", "surrogatepass")) for name, value in asked["headers"]]
     scope = {"type": "http", "method": asked["method"], "path": asked["path"], "headers": headers}
     scope["query_string"] = asked["query"].encode("latin-1")
-    asyncio.run(Guarded(app, Access(lambda _: None), 7575)(scope, nothing, send))
+    with ThreadPoolExecutor(1) as thread:  # Playwright's loop runs in the main one for as long as its tests do
+        thread.submit(asyncio.run, Guarded(app, Access(lambda _: None), 7575)(scope, nothing, send)).result()
     assert sent[0]["status"] == 403
 
 

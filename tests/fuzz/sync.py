@@ -119,6 +119,8 @@ def _make(make: Any, path: Path) -> None:
 
 def _offer(offer: Any, agent: Path) -> None:
     try:
+        if not isinstance(offer, dict):  # as frames cannot be, either
+            return
         files = Files(str(agent), **check_fields(offer, OFFERED))
         files.compared(files.compare())
         for digest, offset, data, is_last in offer["parts"]:
