@@ -33,7 +33,7 @@ from tflaunch.features.preload import warm_servers
 from tflaunch.features.profile import flame_graph
 from tflaunch.features.profile.profiler import profile
 from tflaunch.features.queue import tickets
-from tflaunch.features.web.access import Access, Guarded
+from tflaunch.features.web.server import Access, Guarded
 from tflaunch.records import as_json as record_as_json
 from tflaunch.records import read_record
 from tflaunch.tui import formatting, layout

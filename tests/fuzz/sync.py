@@ -13,7 +13,7 @@ from typing import Any
 from fuzz.borders import MEMORY, Border
 from fuzz.mutations import any_value, as_json, mutate
 from tflaunch.errors import TflaunchError
-from tflaunch.features.code.selected_files import gather
+from tflaunch.features.code.user_code import gather
 from tflaunch.plan.model import SyncPlan
 from tflaunch_worker import CODE_NAME, TASKS_NAME, wire
 from tflaunch_worker.features.code.received_code import OFFERED, Files

@@ -443,7 +443,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_hostile_agents.py"),
     ),
     "a pattern excludes only whole paths": Edit(
-        "features.code.selected_files._is_excluded",
+        "features.code.user_code._is_excluded",
         " or fnmatch.fnmatchcase(name, pattern)",
         "",
         Suite("features/code/test_code.py"),

@@ -77,14 +77,10 @@ class Upload:
         done: Callable[[dict[str, Any], str], None],
         ahead: int = 1,
     ) -> None:
-        """Prepare it.
+        """Prepare calls of a kind for pieces, of which ``ahead`` may wait for their answers.
 
-        Args:
-            begin: begins a call.
-            kind: the kind of the calls.
-            pieces: what is sent; raises OSError if that can no longer be read.
-            done: takes the last answer, and "" if all has arrived, or why it has not.
-            ahead: how many calls may wait for their answers.
+        ``pieces`` raises OSError if what is sent can no longer be read. ``done`` takes the last answer, and "" if all
+        has arrived, or why it has not.
         """
         self._begin = begin
         self._kind = kind

@@ -12,8 +12,7 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.errors import SpecError
 from tflaunch.features.bench import scaling
-from tflaunch.features.bench.scaled_spec import with_workers
-from tflaunch.features.bench.scaling import ScaledRun
+from tflaunch.features.bench.scaling import ScaledRun, with_workers
 from tflaunch.features.bench.scaling_runs import Report, measured_part
 
 pytestmark = pytest.mark.unit

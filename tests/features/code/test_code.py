@@ -15,9 +15,8 @@ import pytest
 from support.joined_host import Host, joined_host
 from support.played_agent import PlayedAgent
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.features.code import selected_files, user_code
-from tflaunch.features.code.selected_files import gather
-from tflaunch.features.code.user_code import PART, Code, CodeUpload, File, read_copy
+from tflaunch.features.code import user_code
+from tflaunch.features.code.user_code import PART, Code, CodeUpload, File, gather, read_copy
 from tflaunch.plan.model import SyncPlan
 
 pytestmark = pytest.mark.unit
@@ -146,7 +145,7 @@ class TestGather:
         monkeypatch.setattr(owner, call, fail)
         assert refused(tmp_path) == f"sync.paths: {where}: Permission denied; exclude it?"
         monkeypatch.setattr(owner, call, original)
-        monkeypatch.setattr(selected_files, "_MOST_FILES", 1)
+        monkeypatch.setattr(user_code, "_MOST_FILES", 1)
         assert "more than 1 files" in refused(tmp_path)
 
 

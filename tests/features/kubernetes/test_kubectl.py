@@ -15,11 +15,10 @@ import pytest
 from support.signals import ENDING
 from support.specs import clustered
 from tflaunch.errors import TflaunchError
-from tflaunch.features.kubernetes import cluster_runs, kubectl, launcher_objects
-from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of, made_in
+from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl
 from tflaunch.features.kubernetes.cluster_objects import PodHosts
 from tflaunch.features.kubernetes.cluster_runs import find_runs
-from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
+from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError, KubernetesPlan, cluster_of, made_in
 from tflaunch.private_files import user_name
 from tflaunch_worker.readable import signal_name
 
@@ -164,8 +163,8 @@ def test_runs_are_found_by_their_user_and_pods_that_still_end_are_named(
     fake: Kubectl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "home"))
-    own = launcher_objects.job(CLUSTER._replace(config="/theirs"), RUN, 1, user_name(os.geteuid()))
-    others = launcher_objects.job(CLUSTER, RUN.replace("job", "other"), 1, "somebody else")
+    own = cluster_objects.job(CLUSTER._replace(config="/theirs"), RUN, 1, user_name(os.geteuid()))
+    others = cluster_objects.job(CLUSTER, RUN.replace("job", "other"), 1, "somebody else")
     pods = [
         {"kind": "Pod", "metadata": {"name": name, "deletionTimestamp": "now", "labels": {RUN_LABEL: run}}}
         for name, run in (("job-6789-worker-0", RUN), ("unknown-0", "unknown-20260102-030405-6789"))

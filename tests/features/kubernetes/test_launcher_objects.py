@@ -18,10 +18,9 @@ from tflaunch.client import run_list, runs
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_INTERNAL, SupervisedElsewhereError, TflaunchError
-from tflaunch.features.kubernetes import cluster_runs, kubectl, launcher_objects, pods
-from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of
+from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, pods
 from tflaunch.features.kubernetes.cluster_runs import Executed, LauncherState, Whereabouts
-from tflaunch.features.kubernetes.kubectl import RUN_LABEL
+from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.location import KubernetesRun
 from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archive, write_archive
 from tflaunch.plan import planner
@@ -42,8 +41,8 @@ def cluster(**fields: Any) -> KubernetesPlan:
 
 def objects(plan: KubernetesPlan) -> list[dict[str, Any]]:
     parts = [b"first", b"second"]
-    job = launcher_objects.job(plan, RUN, len(parts), "ann")
-    return [job, *launcher_objects.owned(plan, RUN, parts, OWNER, launcher_objects.pods_of(plan))]
+    job = cluster_objects.job(plan, RUN, len(parts), "ann")
+    return [job, *cluster_objects.owned(plan, RUN, parts, OWNER, cluster_objects.pods_of(plan))]
 
 
 def test_the_supervisors_pod_runs_where_and_as_whom_those_of_the_tasks_do() -> None:
@@ -57,7 +56,7 @@ def test_the_supervisors_pod_runs_where_and_as_whom_those_of_the_tasks_do() -> N
         "initContainers": [{"name": "wait", "image": "wait:1"}],
         "volumes": [{"name": "scratch", "emptyDir": {}}],
     }
-    job = launcher_objects.job(cluster(pod=given), RUN, 1, "ann")
+    job = cluster_objects.job(cluster(pod=given), RUN, 1, "ann")
     pod = job["spec"]["template"]["spec"]
     assert list(violations(job)) == []
     assert {
@@ -87,7 +86,7 @@ def test_the_job_owns_the_others_and_they_do_not_count_as_pods_of_tasks(
     assert [list(violations(thing)) for thing in [job, *others, *json.loads(plan.objects)]] == [[]] * 10
     assert all(thing["metadata"]["ownerReferences"] == [OWNER] for thing in others)
     for thing in (job, *others):
-        assert thing["metadata"]["labels"][launcher_objects.LAUNCHER_LABEL] == RUN
+        assert thing["metadata"]["labels"][cluster_objects.LAUNCHER_LABEL] == RUN
         assert RUN_LABEL not in json.dumps(thing)
         assert thing["metadata"]["labels"]["app.kubernetes.io/name"] != "night-ly"  # selected by the tasks' Service
     assert plan.launcher == image
@@ -108,7 +107,7 @@ def test_the_parts_of_an_order_come_in_their_order() -> None:
     data = {thing["metadata"]["name"]: thing["data"]["part"] for thing in others if thing["kind"] == "Secret"}
     assert b"".join(base64.b64decode(data[name]) for name, _ in named) == b"firstsecond"
     long = bytes(2_000_000)
-    parts = launcher_objects.split_order(long)
+    parts = cluster_objects.split_order(long)
     assert b"".join(parts) == long
     assert max(map(len, parts)) < 1 << 20  # what a Secret may have
 

@@ -25,11 +25,17 @@ from tflaunch.discovery import prepare
 from tflaunch.errors import SpecError
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
-from tflaunch.features.kubernetes import cluster_check, kubectl, pod_ends, pods
+from tflaunch.features.kubernetes import cluster_check, kubectl, pod_state, pods
 from tflaunch.features.kubernetes import pod_connectors as transport
-from tflaunch.features.kubernetes.cluster import NAME, POD_CONTAINER, KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.cluster_check import amount, in_words
-from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
+from tflaunch.features.kubernetes.kubectl import (
+    NAME,
+    POD_CONTAINER,
+    RUN_LABEL,
+    KubectlError,
+    KubernetesPlan,
+    cluster_of,
+)
 from tflaunch.features.kubernetes.pod_connectors import PodWatch
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
 from tflaunch.plan import lint, planner, serialize, tensorboard
@@ -420,7 +426,7 @@ def test_the_pods_of_a_run_have_names_that_those_of_the_run_before_have_not() ->
     ],
 )  # fmt: skip
 def test_the_last_event_that_ends_a_pod_tells_why(events: list[dict[str, str]], cause: str) -> None:
-    assert pod_ends.cause_in(events) == cause
+    assert pod_state.cause_in(events) == cause
 
 
 def test_the_cause_that_kubernetes_tells_is_that_of_the_end() -> None:

@@ -16,10 +16,9 @@ from tflaunch.client import follow, run_list, runs
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.errors import TflaunchError
-from tflaunch.features.queue import host_shares, tickets
-from tflaunch.features.queue.host_shares import Share
+from tflaunch.features.queue import queue_order, tickets
 from tflaunch.features.queue.location import QueuedRun
-from tflaunch.features.queue.queue_order import Obstacle, decide
+from tflaunch.features.queue.queue_order import Obstacle, Share, decide
 from tflaunch.features.queue.tickets import Refusal
 from tflaunch.plan import placeholders, serialize
 from tflaunch.plan.model import HostPlan, Plan
@@ -102,7 +101,7 @@ def plan_of(environ: dict[str, str] | None = None, **fields: Any) -> Plan:
     ],
 )
 def test_what_a_plan_needs(fields: dict[str, Any], here: int | None, wanted: dict[str, Share]) -> None:
-    assert host_shares.wanted_shares(plan_of(**fields), here) == wanted
+    assert queue_order.wanted_shares(plan_of(**fields), here) == wanted
 
 
 @pytest.mark.parametrize(
@@ -117,25 +116,25 @@ def test_what_a_plan_needs(fields: dict[str, Any], here: int | None, wanted: dic
 )
 def test_the_machine_of_a_host(host: HostPlan, machine: str | None) -> None:
     """Is the one that it is reached by; a scheduler's is not ours."""
-    assert host_shares.machine_of(host) == machine
+    assert queue_order.machine_of(host) == machine
 
 
 def test_other_gpus_are_given() -> None:
     """To tasks whose GPUs tflaunch has chosen; what it holds then is what it was given."""
     plan = plan_of(roles=ONE_GPU, hosts={"localhost": {"gpus": 4}})
     assert [task.env["CUDA_VISIBLE_DEVICES"] for task in plan.tasks] == ["0", "1"]
-    given = host_shares.with_devices(plan, {"localhost": ("1", "3")})
+    given = queue_order.with_devices(plan, {"localhost": ("1", "3")})
     assert [task.env["CUDA_VISIBLE_DEVICES"] for task in given.tasks] == ["1", "3"]
-    assert host_shares.held_shares(given, 4) == {"localhost": Share(2, ("1", "3"))}
+    assert queue_order.held_shares(given, 4) == {"localhost": Share(2, ("1", "3"))}
     chosen = plan_of(env={"CUDA_VISIBLE_DEVICES": "2"})
-    assert host_shares.with_devices(chosen, {"localhost": ("0",)}) == chosen
+    assert queue_order.with_devices(chosen, {"localhost": ("0",)}) == chosen
 
 
 def test_gpus_of_the_environment() -> None:
     """Are named in the plan, so that other runs know of them."""
-    plan = host_shares.with_inherited_devices(plan_of(), "1")
-    assert host_shares.wanted_shares(plan, 4) == {"localhost": gpus(1, "1")}
-    assert host_shares.with_inherited_devices(plan_of(), None) == plan_of()
+    plan = queue_order.with_inherited_devices(plan_of(), "1")
+    assert queue_order.wanted_shares(plan, 4) == {"localhost": gpus(1, "1")}
+    assert queue_order.with_inherited_devices(plan_of(), None) == plan_of()
 
 
 # ---- a matrix

@@ -23,7 +23,7 @@ from tflaunch.clusterspec.problems import validate_data
 from tflaunch.clusterspec.schema import json_schema
 from tflaunch.errors import Problem
 from tflaunch.features.render import command as render
-from tflaunch.features.render import node_placement, slurm, targets
+from tflaunch.features.render import slurm, targets
 from tflaunch.plan import attempts, planner
 from tflaunch.plan.model import Plan
 
@@ -365,8 +365,8 @@ def test_the_command_offers_every_engine_that_there_is() -> None:
 def options(**fields: Any) -> set[str]:
     """Return the options passed to sbatch."""
     read = made({"cluster": {"worker": 1}, "command": ["x"], **fields})
-    nodes = [f"n{number}" for number in range(node_placement.nodes_wanted(read))]
-    read = node_placement.onto(read, nodes)
+    nodes = [f"n{number}" for number in range(slurm.nodes_wanted(read))]
+    read = slurm.onto(read, nodes)
     plan = planner.make_plan(read, DIRECTORY, MACHINE)
     return set(slurm.as_options(slurm.wanted_of_job(plan, read, plan.processes())))
 
@@ -434,7 +434,7 @@ def test_nodes_take_the_place_of_named_hosts() -> None:
         hosts={"a": {"ssh": "ann@10.0.0.1", "env": {"X": "1"}, "gpus": 2}, "z": {"gpus": 1}},
         sidecars={"board": {"command": ["x"], "host": "b"}, "other": {"command": ["x"]}},
     )
-    placed = node_placement.onto(named, ["n7", "n8", "n9"])
+    placed = slurm.onto(named, ["n7", "n8", "n9"])
     assert str(placed.cluster["chief"][0]) == "n7:2222"
     assert [address.host for address in placed.cluster["worker"]] == ["n8", "n7"]
     assert (placed.hosts["n7"].env, placed.hosts["n7"].gpus, placed.hosts["n7"].ssh) == ({"X": "1"}, 2, None)
@@ -453,4 +453,4 @@ def test_nodes_take_the_place_of_named_hosts() -> None:
 )
 def test_how_many_nodes_a_spec_asks_for(fields: dict[str, Any], expected: int) -> None:
     """One per named host, else the number in the spec."""
-    assert node_placement.nodes_wanted(placed_spec(**fields)) == expected
+    assert slurm.nodes_wanted(placed_spec(**fields)) == expected

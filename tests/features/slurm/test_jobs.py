@@ -12,9 +12,9 @@ import pytest
 
 from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.clusterspec.model import Spec
-from tflaunch.features.render import node_placement, slurm, targets
+from tflaunch.features.render import slurm, targets
 from tflaunch.features.render.slurm import Ending, seconds_in, wanted_of_job
-from tflaunch.features.slurm import allocation, commands, job_parts, limits
+from tflaunch.features.slurm import allocation, commands, limits, submission
 from tflaunch.features.slurm.commands import NoSlurmError, SlurmError, SlurmJob
 from tflaunch.features.slurm.location import QueuePlace, find_place
 from tflaunch.plan import planner
@@ -66,12 +66,12 @@ def options(of: Spec) -> list[set[str]]:
     """Return the options of each part, on nodes with the number of the part in their names."""
 
     def on_nodes(number: int, part: Spec) -> Spec:
-        return node_placement.onto(part, [f"part-{number}-{n}" for n in range(node_placement.nodes_wanted(part))])
+        return slurm.onto(part, [f"part-{number}-{n}" for n in range(slurm.nodes_wanted(part))])
 
-    placed = job_parts.placed(of, on_nodes)
+    placed = submission.placed(of, on_nodes)
     plan = planner.make_plan(placed, DIRECTORY, MACHINE)
     assert {task.host.split("-")[1] for task in plan.tasks if task.role == "ps"} == {"0"}
-    return [set(slurm.as_options(part)) for part in job_parts.wanted(plan, placed, slurm.USUAL_ENDING)]
+    return [set(slurm.as_options(part)) for part in submission.wanted(plan, placed, slurm.USUAL_ENDING)]
 
 
 def test_roles_with_the_same_resources_share_nodes() -> None:
@@ -104,7 +104,7 @@ def test_roles_with_the_same_resources_share_nodes() -> None:
     ],
 )
 def test_what_cannot_be_asked_for_is_named(fields: dict[str, Any], where: str) -> None:
-    (problem,) = job_parts.problems(made({**TRAINING, **WORKERS_ON_GPUS, **fields}))
+    (problem,) = submission.problems_of_parts(made({**TRAINING, **WORKERS_ON_GPUS, **fields}))
     assert problem.where == where
     assert problem.hint
     unlike = {**TRAINING, "roles": {"worker": {"resources": {"cpu": 4}}}}  # the nodes of a script are alike
@@ -131,7 +131,7 @@ def found(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> dict[str, str]:
     """Return the messages about a spec, by their places."""
     monkeypatch.setattr(commands, "run_command", answer)
     spec = made({"cluster": {"worker": 1}, "command": ["x"], **fields})
-    spec = node_placement.onto(with_gpus(spec), [f"n{number}" for number in range(node_placement.nodes_wanted(spec))])
+    spec = slurm.onto(with_gpus(spec), [f"n{number}" for number in range(slurm.nodes_wanted(spec))])
     plan = planner.make_plan(spec, DIRECTORY, MACHINE)
     wanted = wanted_of_job(plan, spec, plan.processes())
     problems = limits.find_problems(wanted, spec, ["worker"], limits.find_ending())
@@ -189,7 +189,7 @@ def test_where_term_reaches_all_it_comes_before_the_time_limit(monkeypatch: pyte
     monkeypatch.setattr(commands, "run_command", answer)
     ending = limits.find_ending()
     assert ending == Ending(30.0, reaches_all=True)
-    spec = node_placement.onto(made({"cluster": {"worker": 1}, "command": ["x"]}), ["n1"])
+    spec = slurm.onto(made({"cluster": {"worker": 1}, "command": ["x"]}), ["n1"])
     plan = planner.make_plan(spec, DIRECTORY, MACHINE)
 
     def signal_for(limit: str) -> str | None:

@@ -11,7 +11,7 @@ import pytest
 from tflaunch.client import control_client, follow, run_list, runs
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.errors import TflaunchError
-from tflaunch.features.slurm import batch, commands, job_ends
+from tflaunch.features.slurm import batch, commands, supervise
 from tflaunch.features.slurm.commands import SlurmError, SlurmJob
 from tflaunch.features.slurm.location import SlurmRun
 from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory
@@ -98,7 +98,7 @@ def test_why_slurm_has_sent_term(
     (path / batch.SCRIPT_NAME).write_text("#SBATCH --signal=B:TERM@15\n")
     job = SlurmJob(state, "None", "n1", 0, 0, "1:00", left)
     monkeypatch.setattr(commands, "find_job", lambda *_, **__: job)
-    assert job_ends.explain_term(path) == why
+    assert supervise.explain_term(path) == why
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_preempted_job_is_over_unless_it_is_queued_again(
 ) -> None:
     shown = {"job": job, "partition": {"PreemptMode": mode}}
     monkeypatch.setattr(commands, "show", lambda kind, _: shown[kind])
-    assert bool(job_ends.explain_preemption(submit(path))) is is_over
+    assert bool(supervise.explain_preemption(submit(path))) is is_over
 
 
 def test_a_job_that_waits_is_cancelled_instead_of_stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,7 @@ from tflaunch.core.events import (
     TaskGone,
     TaskNotStarted,
 )
-from tflaunch.features.web.timeline import Timeline
-from tflaunch.features.web.waits import Wait, waits_of
+from tflaunch.features.web.timeline import Timeline, Wait, waits_of
 from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit

@@ -1,7 +1,5 @@
 """Measure how a training scales."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(

@@ -29,7 +29,6 @@ _INTERRUPTED = 130
 
 
 def _counts(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
-    """Return the numbers of workers, ascending."""
     words = [word.strip() for word in value.split(",")]
     if not all(word.isascii() and word.isdigit() and 0 < int(word[:9]) <= _MOST_WORKERS for word in words):
         raise click.UsageError(

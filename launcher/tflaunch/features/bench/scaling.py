@@ -1,11 +1,14 @@
-"""Compare the speed of runs, as data, table and chart. Pure."""
+"""Compare the speed of runs with several numbers of workers, as data, table and chart. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, TypedDict
 
 from tflaunch.client.run_list import aligned
+from tflaunch.clusterspec.model import Restart, Spec
+from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, Address
+from tflaunch.errors import Problem, SpecError
 from tflaunch.explain.wording import significant
 from tflaunch_worker.readable import duration_words
 
@@ -13,6 +16,16 @@ _COLUMNS = ("WORKERS", "STEPS/S", "EXAMPLES/S", "SPEED-UP", "PER WORKER", "START
 _UNKNOWN = "-"
 _WIDTH = 40  # columns of the longest bar
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+_LEFT_OUT = {
+    "restart": Restart(max=0),
+    "notify": None,
+    "collect": (),
+    "checkpoints": None,
+    "elastic": None,
+    "spares": 0,
+    "tensorboard": None,
+}
+"""What concerns a run as a whole, and not its speed."""
 
 
 class ScaledRun(NamedTuple):
@@ -92,3 +105,43 @@ def _bar(share: float) -> str:
     eighths = round(share * _WIDTH * 8)
     rest = _EIGHTHS[eighths % 8] if eighths % 8 else ""
     return "█" * (eighths // 8) + rest
+
+
+def with_workers(source: str, spec: Spec, count: int, local_names: Collection[str]) -> Spec:
+    """Return the spec with ``count`` workers, including a chief that trains.
+
+    They are its first ones, and more of them only if all are on this machine, which has ``local_names``. The job's name
+    gets their number; restarts, a deadline, copies of files and the like are left out. ``source`` is for messages.
+
+    Raises:
+        SpecError: there are not that many workers, or none.
+    """
+    if "worker" not in spec.cluster and not _chiefs(spec):
+        message = "has no worker, whose number could change"
+        raise SpecError(source, [Problem("error", "cluster", message, 'write for example "worker": 2')])
+    workers, wanted = spec.cluster.get("worker", ()), count - _chiefs(spec)
+    if wanted > len(workers):
+        trainers = (*spec.cluster["chief"], *workers) if _chiefs(spec) else workers
+        if not all(address.host in local_names for address in trainers):
+            message = f"has {len(trainers)} of the {count} workers of --workers"
+            hint = f"measure at most {len(trainers)}, or name more hosts; only local workers can be added"
+            raise SpecError(source, [Problem("error", "cluster.worker", message, hint)])
+        host = trainers[-1].host if trainers else LOCALHOST
+        workers = (*workers, *[Address(host, None)] * (wanted - len(workers)))
+    cluster = {role: each for role, each in {**spec.cluster, "worker": workers[:wanted]}.items() if each}
+    used = {address.host for addresses in cluster.values() for address in addresses} | {EVERY_HOST}
+    used |= {sidecar.host for sidecar in spec.sidecars.values()}
+    return spec.model_copy(
+        update={
+            **_LEFT_OUT,
+            "name": f"{spec.name[:50]}-{count}w",
+            "cluster": cluster,
+            "hosts": {name: host for name, host in spec.hosts.items() if name in used},
+            "timeouts": spec.timeouts.model_copy(update={"deadline": None}),
+        }
+    )
+
+
+def _chiefs(spec: Spec) -> int:
+    """Return the number of chiefs that train: all, unless there are parameter servers."""
+    return 0 if spec.effective_strategy() == "parameter_server" else len(spec.cluster.get("chief", ()))

@@ -18,8 +18,7 @@ from tflaunch.discovery import local_machine, prepare
 from tflaunch.errors import EXIT_TIMEOUT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.wording import counted
-from tflaunch.features.bench.scaled_spec import with_workers
-from tflaunch.features.bench.scaling import ScaledRun
+from tflaunch.features.bench.scaling import ScaledRun, with_workers
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch
 from tflaunch_worker.readable import duration_words
@@ -175,13 +174,11 @@ class _WatchedRun:
             time.sleep(_INTERVAL)
 
     def _is_enough(self) -> bool:
-        begin, last = measured_part(self.reports, self.wanted.warm_up, False) or (None, None)
-        return (
-            begin is not None
-            and last is not None
-            and last.step - begin.step >= self.wanted.steps
-            and last.at - begin.at >= _SHORTEST
-        )
+        part = measured_part(self.reports, self.wanted.warm_up, False)
+        if part is None:
+            return False
+        begin, last = part
+        return last.step - begin.step >= self.wanted.steps and last.at - begin.at >= _SHORTEST
 
     def _note(self, status: Status) -> None:
         """Note a new step of the task that was the first to report any."""
@@ -196,7 +193,6 @@ class _WatchedRun:
 
 
 def _not_measured(watched: _WatchedRun, who: str) -> NoReturn:
-    """Raise the error for a run whose steps are unknown or too few."""
     wanted, reports = watched.wanted, watched.reports
     how = "ended" if watched.has_ended else f"was stopped after --limit {wanted.limit:g}s"
     code = EXIT_USAGE if watched.has_ended else EXIT_TIMEOUT

@@ -1,7 +1,5 @@
 """Copy checkpoints while tasks train, and start each attempt with the newest."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Watching
 
 FEATURE = Feature(

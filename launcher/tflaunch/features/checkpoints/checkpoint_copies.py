@@ -7,7 +7,6 @@ checkpoints/.parts/HASH           what has arrived of a file
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from tflaunch import private_files
+from tflaunch.features.fetched_files import FetchedFile
 from tflaunch.features.uploads import HashedFile
 from tflaunch.records import as_json, read_record
 from tflaunch.store.run_dir import PARTS_NAME
@@ -24,8 +24,6 @@ from tflaunch_worker.agent.left_files import PART
 
 _INDEX, _NEW = "index.json", ".new"
 _RESERVE = 256 * 1024 * 1024  # bytes that stay free for logs and journal
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-_READ = 1 << 20
 
 
 def _check_place(name: str, value: object) -> str:
@@ -61,7 +59,6 @@ class CheckpointCopies:
         """Keep the newest ``keep`` checkpoints in a directory, created for the first one."""
         self._directory = directory
         self._keep = keep
-        self._hash: tuple[HashedFile | None, hashlib._Hash] = None, hashlib.sha256()
         self.kept: list[KeptCheckpoint] = _read_index(directory)
 
     @property
@@ -85,41 +82,15 @@ class CheckpointCopies:
             raise DiskFullError(28, f"{room}, and {_megabytes(free)} are free; make room", str(self._directory))
         return lacking
 
-    def begin(self, file: HashedFile) -> int:
-        """Return the number of bytes of a file that have arrived earlier.
+    def begin(self, file: HashedFile) -> FetchedFile:
+        """Return what has arrived of a file earlier; a damaged one is begun anew.
 
         Raises:
-            OSError: they cannot be read.
+            OSError: it cannot be read.
         """
-        private_files.make_directories(self._directory / PARTS_NAME)
-        known, size = hashlib.sha256(), 0
-        with open(os.open(self._part(file), _FLAGS, 0o600), "rb") as part:
-            while data := part.read(_READ):
-                known.update(data)
-                size += len(data)
-        if size > file.size or (size == file.size and known.hexdigest() != file.sha256):
-            self._part(file).unlink()
-            return self.begin(file)
-        self._hash = file, known
-        return size
-
-    def append(self, file: HashedFile, data: bytes) -> None:
-        """Store the next bytes of the file that was begun.
-
-        Raises:
-            OSError: they cannot be written.
-        """
-        assert self._hash[0] == file
-        with open(os.open(self._part(file), _FLAGS, 0o600), "ab") as part:
-            part.write(data)
-        self._hash[1].update(data)
-
-    def is_intact(self, file: HashedFile) -> bool:
-        """Return whether the begun file is complete and intact; remove a damaged one."""
-        if self._hash[0] == file and self._hash[1].hexdigest() == file.sha256:
-            return True
-        self._part(file).unlink(missing_ok=True)
-        return False
+        part = FetchedFile(self._part(file), file.sha256)
+        is_damaged = part.size >= file.size and not part.is_intact()
+        return FetchedFile(self._part(file), file.sha256) if is_damaged else part
 
     def add(self, checkpoint: KeptCheckpoint) -> KeptCheckpoint:
         """Keep a checkpoint whose files are all here, and remove the oldest ones.

@@ -57,7 +57,6 @@ class CheckpointKeeper(Watcher):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Do what is to be done while the tasks run."""
         if self._job.phase in (Phase.RUNNING, Phase.SAVING):
             self._look()
             self._spread()
@@ -114,8 +113,7 @@ class CheckpointKeeper(Watcher):
             self._go_on()
             return
         self._known[host] = found.number
-        written_at = time.time() - found.age
-        kept = KeptCheckpoint("", host, found.name, found.step, written_at, found.files, (host,))
+        kept = found.kept(host, time.time() - found.age)
 
         def fetched(problem: str) -> None:
             self._fetched_from = None
@@ -145,7 +143,6 @@ class CheckpointKeeper(Watcher):
         return kept
 
     def _note_host(self, checkpoint: KeptCheckpoint, host: str) -> None:
-        """Note that a host has a checkpoint."""
         current = next((each for each in self._copies.kept if each.place == checkpoint.place), None)
         if current is not None and host not in current.hosts:
             self._note_hosts(current, [*current.hosts, host])
@@ -197,7 +194,6 @@ class CheckpointKeeper(Watcher):
         self._links[host].store(self._copies, checkpoint.files, self._digests(), sent)
 
     def _digests(self) -> list[str]:
-        """Return the hashes of all files that are kept."""
         return list(dict.fromkeys(file.sha256 for kept in self._copies.kept for file in kept.files))
 
     # ---- before an attempt

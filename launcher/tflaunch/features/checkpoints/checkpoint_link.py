@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 from tflaunch.agents.calls import Begin, Call, Waiter
 from tflaunch.agents.transfer import Download, Source
-from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies
+from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.uploads import HashedFile, Piece, Upload, read_wanted
 from tflaunch.records import Range, read_record
 from tflaunch_worker import fields
@@ -35,6 +35,10 @@ class FoundCheckpoint(NamedTuple):
     step: Annotated[int, Range(0, 10**15)]
     age: Annotated[float, Range(0, 1e10)]
     files: tuple[HashedFile, ...]
+
+    def kept(self, host: str, written_at: float) -> KeptCheckpoint:
+        """Return it as a copy, which has no place yet."""
+        return KeptCheckpoint("", host, self.name, self.step, written_at, self.files, (host,))
 
 
 class Missing(NamedTuple):
@@ -85,12 +89,8 @@ class CheckpointLink:
     def find(self, workdir: str, directory: str, known: int, tell: TellFound, *, wait: bool) -> None:
         """Ask for the newest checkpoint, instead of any earlier request.
 
-        Args:
-            workdir: the working directory of the task that writes, as in the plan.
-            directory: the directory of checkpoints.
-            known: the number of the last one that was found, 0 for none.
-            tell: called once, with the checkpoint or a problem.
-            wait: answer when there is another one than ``known``, instead of at once.
+        The answer comes at once, or with ``wait`` when there is another one than the last that was found, whose number
+        is ``known`` (0 for none). ``workdir`` is that of the task that writes, as in the plan.
         """
 
         def answered(message: dict[str, Any], body: bytes) -> None:
@@ -116,19 +116,19 @@ class CheckpointLink:
         """Bring files from the host to this machine."""
         try:
             missing = copies.missing(files)
-            offset = copies.begin(missing[0]) if missing else 0
+            if not missing:
+                done("")
+                return
+            file, *rest = missing
+            part = copies.begin(file)
         except OSError as error:
             done(_reason(error))
             return
-        if not missing:
-            done("")
-            return
-        file, *rest = missing
 
         def store(data: bytes, is_last: bool) -> str:
             try:
-                copies.append(file, data)
-                is_whole = not is_last or copies.is_intact(file)
+                part.append(data)
+                is_whole = not is_last or part.is_intact()
             except OSError as error:
                 return _reason(error)
             return "" if is_whole else f"{file.path} changed while it was copied"
@@ -140,7 +140,7 @@ class CheckpointLink:
                 self.fetch(copies, rest, done)
 
         source = Source(file.path, file.size, "read_checkpoint", {"sha256": file.sha256})
-        Download(self.begin, source, store, stored).read_from(offset)
+        Download(self.begin, source, store, stored).read_from(part.size)
 
     def store(self, copies: CheckpointCopies, files: Sequence[HashedFile], kept: Sequence[str], done: Done) -> None:
         """Send files to the host's store, which removes others than these and ``kept``."""

@@ -47,16 +47,10 @@ class Restore:
         keep: Callable[[KeptCheckpoint], KeptCheckpoint | None],
         note_host: Callable[[KeptCheckpoint, str], None],
     ) -> None:
-        """Prepare it.
+        """Prepare it for the hosts that await a checkpoint.
 
-        Args:
-            job: the job, whose hosts await a checkpoint.
-            writer: the host of the task that wrote last; None if unknown.
-            links: host to its link.
-            copies: the copies on this machine.
-            mailbox: takes the events.
-            keep: keeps a checkpoint whose files have arrived; None if it cannot.
-            note_host: notes that a host has a checkpoint.
+        ``writer`` is the host of the task that wrote last, None if unknown; ``keep`` keeps a checkpoint whose files
+        have arrived, and ``note_host`` notes that a host has one.
         """
         self.attempt = job.attempt
         self._job = job
@@ -128,9 +122,8 @@ class Restore:
             self._warn(host, problem)
         elif found is not None:
             known = self._copies.find(found.files)
-            age = found.age if known is None else time.time() - known.written_at
-            written_at = time.time() - age
-            self._found[host] = KeptCheckpoint("", host, found.name, found.step, written_at, found.files, (host,))
+            written_at = time.time() - found.age if known is None else known.written_at
+            self._found[host] = found.kept(host, written_at)
         self.go_on(self._job)
 
     def _choose(self) -> None:

@@ -1,7 +1,5 @@
 """Reach containers, and hosts of engines, through a command such as `docker exec`."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature
 
 FEATURE = Feature(connectors={"command": "tflaunch.features.commands.command_link:CommandConnectors"})

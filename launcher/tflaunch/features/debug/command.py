@@ -191,7 +191,6 @@ def _show(text: str) -> None:
 
 
 def _farewell(run: str, task: str, reason: str) -> str:
-    """Describe the end of the task that was debugged."""
     back = f"tflaunch debug {run} {task}"
     known = {
         "continued": f"{task} continues",

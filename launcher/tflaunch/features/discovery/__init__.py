@@ -1,7 +1,5 @@
 """Find hosts by DNS, in files and by programs."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature
 
 FEATURE = Feature(

@@ -53,7 +53,6 @@ class _Visit:
             self.known = Host(self.known.host, reason=str(error) or type(error).__name__)
 
     def reach(self) -> None:
-        """Start an agent on the host."""
         try:
             self._interview = AgentRpc(self._connector.open(), self._run)
         except (LinkError, AgentGoneError) as error:
@@ -84,12 +83,7 @@ def examine(plan: Plan, code: UserCode | None, run: str) -> dict[str, Host]:
 
     First each host gets the user's code as `up` would send it, is examined, and holds the ports of its tasks.
     Then each tries to reach the others. Finally the first host that uses a checkpoint directory leaves a probe file
-    there, which the others look for.
-
-    Args:
-        plan: the plan whose hosts are examined.
-        code: what ``sync`` names, if some hosts get it; removed from them afterwards.
-        run: the name of this check.
+    there, which the others look for. The code is removed from them again.
     """
     path = home() / "doctor" / run  # this machine's agent removes what it has there
     connectors = connectors_for(plan, path)

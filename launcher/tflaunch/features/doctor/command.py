@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from tflaunch.cli.arguments.spec import (
     CommandAfterDashes,
     command_argument,
     json_option,
+    print_json,
     read_file,
     say,
     set_option,
@@ -28,7 +28,6 @@ from tflaunch.feature import engines, find_host_maker
 from tflaunch.features.doctor import collect
 from tflaunch.features.doctor.findings import CHECKS, NOBODY, Diagnosis, Finding, findings, reachable_by, unchecked
 from tflaunch.plan import placeholders
-from tflaunch.records import as_json as as_records
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.spec_file import SpecFile
@@ -96,7 +95,7 @@ def _is_ok(found: Sequence[Finding]) -> bool:
 
 def _show(shown: Diagnosis, engine: str | None, as_json: bool) -> int:
     if as_json:
-        click.echo(json.dumps(as_records(shown), indent=2))
+        print_json(shown)
     else:
         click.echo(_table(shown, engine) + _ports(shown.hosts) + _verdict(shown))
     return 0 if shown.ok else EXIT_PREFLIGHT
@@ -132,7 +131,6 @@ def _ports(hosts: Sequence[Host]) -> str:
 
 
 def _table(shown: Diagnosis, engine: str | None) -> str:
-    """Return one line per check, each followed by its findings and remedies."""
     reached = sum(host.reason is None for host in shown.hosts)
     lines = [f"{reached} of {counted(len(shown.hosts), 'host')} reached"] if shown.hosts else []
     own = [] if engine is None else [engine]

@@ -156,7 +156,6 @@ def _without_tf_keras(task: TaskPlan, where: str) -> Iterator[Finding]:
 
 
 def _skew(hosts: Iterable[Host]) -> Iterator[Finding]:
-    """Report versions that differ between hosts."""
     checks = {"python": "python", "tensorflow": "tensorflow", "keras": "keras", "tf_keras": "keras"}
     for package, check in checks.items():
         versions: dict[str, list[str]] = {}

@@ -1,7 +1,5 @@
 """Inject faults into a running job."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Option, Watching, if_given
 
 FEATURE = Feature(

@@ -8,11 +8,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
 from tflaunch.agents.session import Session
+from tflaunch.cli.arguments.launch import Launching
 from tflaunch.clusterspec.values import parse_duration
 from tflaunch.core.annotations import FaultInjected
 from tflaunch.core.job_state import Job
@@ -22,9 +23,6 @@ from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Findings, Supervision, Watcher
 from tflaunch_worker.readable import duration_words
-
-if TYPE_CHECKING:
-    from tflaunch.cli.arguments.launch import Launching
 
 _SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}
 _EXAMPLE = "write for example 'kill worker:1 after 20s; stop ps:0 for 10s; cut host=b for 5s'"

@@ -1,7 +1,5 @@
 """Print what a shell needs to run one task by hand."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(

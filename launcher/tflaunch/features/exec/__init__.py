@@ -1,7 +1,5 @@
 """Run commands on the hosts of tasks."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Verb, Watching
 
 FEATURE = Feature(

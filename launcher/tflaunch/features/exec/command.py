@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import sys
+import termios
+import tty
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -20,14 +24,16 @@ from tflaunch.client.control_client import ControlClient
 from tflaunch.client.runs import NoSupervisorError
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.wording import listed
-from tflaunch.features.exec.own_terminal import OwnTerminal
 from tflaunch.interruptible import wait_readable
 from tflaunch.plan import selectors
 from tflaunch.plan.model import Plan
-from tflaunch.tui import formatting
+from tflaunch.tui import formatting, terminal
 from tflaunch.tui.screen import TaskLines, prefix
 from tflaunch_worker import fields
 from tflaunch_worker.features.exec.running_command import PART, WINDOW
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _LIKE_A_TASK = re.compile(r"\b(chief|worker|ps|evaluator)[-/](\d+)$")  # as containers and pods are called
 _TASK = r"\1:\2"
@@ -36,6 +42,7 @@ _NO_TERMINAL = {"columns": 0, "rows": 0}
 
 Show = Callable[[str, str, bytes], None]
 """Shows some output: the host, ``output`` or ``errors``, and the bytes."""
+_READ = 4096
 
 
 @click.command("exec", cls=CommandAfterDashes)
@@ -100,7 +107,6 @@ def _require_no_more(words: Sequence[str], number: int) -> None:
 
 
 def _tell_end(ended: dict[str, Ended], on_all: bool) -> int:
-    """Say what has failed, and return the exit code."""
     for host, (code, problem) in ended.items():
         if on_all and code:
             say(f"{host}: {problem or f'exit code {code}'}")
@@ -110,7 +116,6 @@ def _tell_end(ended: dict[str, Ended], on_all: bool) -> int:
 
 
 def _show(host: str, what: str, data: bytes) -> None:
-    """Write output as it is."""
     descriptor = 1 if what == "output" else 2
     while data:
         data = data[os.write(descriptor, data) :]
@@ -127,11 +132,9 @@ class _Lines:
             self._lines |= {(host, what): TaskLines(prefix(host, width, None), clean) for host in hosts}
 
     def show(self, host: str, what: str, data: bytes) -> None:
-        """Show the lines that this output completes."""
         _show(host, what, self._lines[host, what].feed(data))
 
     def flush(self) -> None:
-        """Show the lines that have no end."""
         for (host, what), lines in self._lines.items():
             _show(host, what, lines.flush())
 
@@ -181,10 +184,8 @@ class RemoteCommands:
     def run(self, show: Show, stdin: int | None, terminal: OwnTerminal | None) -> dict[str, Ended]:
         """Pass on input and output until the command has ended; return its end per host.
 
-        Args:
-            show: gets the output.
-            stdin: the descriptor with the input for the only host; None for no input.
-            terminal: what that is, if it is one that the command uses.
+        ``stdin`` is the descriptor with the input for the only host, None for no input; ``terminal`` is what that is,
+        if it is one that the command uses.
 
         Raises:
             TflaunchError: the supervisor has exited.
@@ -247,3 +248,49 @@ class RemoteCommands:
 
     def _tell(self, host: str, what: str, body: bytes = b"", /, **about: int) -> None:
         self._client.say("exec_tell", body, host=host, what=what, **about)
+
+
+class OwnTerminal:
+    """A terminal that passes on all keys as bytes, Ctrl-C and Ctrl-Z too.
+
+    ``changes`` is readable after its size has changed.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._before = termios.tcgetattr(descriptor)
+        self.changes, self._changed = os.pipe()
+
+    def __enter__(self) -> Self:
+        # After a stop, which CONT ends, a shell has changed its modes.
+        changing = (signal.SIGWINCH, signal.SIGCONT)
+        self._handlers = {number: signal.signal(number, self._note_change) for number in changing}
+        tty.setraw(self._descriptor, termios.TCSADRAIN)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        try:
+            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
+        except termios.error:
+            pass  # it is gone
+        os.close(self.changes)
+        os.close(self._changed)
+
+    def take_change(self) -> dict[str, int]:
+        """Return its size after a change."""
+        os.read(self.changes, _READ)
+        tty.setraw(self._descriptor, termios.TCSADRAIN)
+        return self.size
+
+    @property
+    def size(self) -> dict[str, int]:
+        """Its columns and rows, by these names."""
+        columns, rows = terminal.size(self._descriptor)
+        return {"columns": columns, "rows": rows}
+
+    def _note_change(self, number: int, frame: FrameType | None) -> None:
+        os.write(self._changed, b"!")

@@ -99,12 +99,10 @@ class _Command:
         self._unread = 0
 
     def begin(self, to_agent: Calls, about: dict[str, Any]) -> None:
-        """Have an agent run it."""
         waiter = Waiter(self._ended, self._lost, self._told)
         self._call = to_agent.begin(_KIND, waiter, **about)
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Pass on what the caller tells it."""
         body = message["body"]
         about = {name: message[name] for name in ("what", "size", "rows", "columns") if name in message}
         if check_told(message, len(body)) == "input":
@@ -115,12 +113,10 @@ class _Command:
             self._call.tell(body, **about)
 
     def end(self) -> None:
-        """Have it ended, if it has begun."""
         if self._call is not None:
             self._call.end()
 
     def finish(self, code: int, problem: str) -> None:
-        """Tell the caller its end."""
         if self._others.pop(self._host, None) is not None:
             self._caller.say("exec_ended", host=self._host, code=code, problem=problem)
 

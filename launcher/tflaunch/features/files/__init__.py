@@ -1,7 +1,5 @@
 """Fetch the files that tasks have written."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Option, Verb, Watching
 
 FEATURE = Feature(

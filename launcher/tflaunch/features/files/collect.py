@@ -1,8 +1,9 @@
-"""Transfer of matching files from a run's working directories, all hosts at once."""
+"""Transfer of matching files from a run's working directories, all hosts at once, into a store by path."""
 
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,12 +11,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
+from tflaunch import private_files
 from tflaunch.core.events import Count
 from tflaunch.core.job_state import Job
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.errors import describe_os_error
 from tflaunch.explain.wording import counted, listed
-from tflaunch.features.files.collected_files import CollectedFiles
+from tflaunch.features.fetched_files import FetchedFile, hash_file
 from tflaunch.features.rpc import visiting
 from tflaunch.features.uploads import HashedFile
 from tflaunch.plan import placeholders, tensorboard
@@ -36,6 +38,7 @@ _LONGEST_NAME = 160  # characters of a path in a message
 _OF_ONE_FILE = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 """Errors after which other files may still be stored."""
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_PARTS = ".parts"
 
 
 class FileAgent(Protocol):
@@ -107,14 +110,10 @@ class Collection:
         finished: Callable[[], None] = lambda: None,
         reach: Reach | None = None,
     ) -> None:
-        """Begin.
+        """Begin to fetch what matches patterns into a run's directory.
 
-        Args:
-            path: the run's directory.
-            job: the job.
-            patterns: which files, relative to the working directories.
-            finished: called in another thread when all is done.
-            reach: how to reach the agents; by default, new ones are started, and no agent of the run may be alive.
+        ``finished`` is called in another thread when all is done. By default, new agents are started, and none of the
+        run may be alive.
         """
         self.results: dict[Workdir, Collected] = {}
         self._directory = collected_files_in(path)
@@ -183,7 +182,6 @@ class Collection:
         return Collected(workdir, self._directory, problem=problem)
 
     def _collect(self, agent: FileAgent, workdir: Workdir) -> Collected:
-        """Fetch what matches in one working directory."""
         store = CollectedFiles(self._directory, workdir.tasks[0].replace(":", "-"))
         done = Collected(workdir, store.directory)
         try:
@@ -261,3 +259,50 @@ def _readable(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} {_UNITS[-1]}"
+
+
+class CollectedFiles:
+    """The stored files of a working directory; only complete ones have their names."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        """Store files in ``directory``/``name``, created for the first; parts beside it."""
+        self.directory = directory / name
+        self._parts = directory / _PARTS / name
+
+    def has(self, path: str, size: int, sha256: str) -> bool:
+        """Return whether a file with this content is stored under a relative path."""
+        stored = self.directory / path
+        try:
+            if stored.is_symlink() or not stored.is_file() or stored.stat().st_size != size:
+                return False
+            with stored.open("rb") as file:
+                return hash_file(file)[0].hexdigest() == sha256
+        except OSError:
+            return False
+
+    def fetch(self, path: str, size: int, sha256: str, read: Callable[[int], bytes]) -> bool:
+        """Store a file, beginning where an earlier attempt to fetch this content stopped.
+
+        Return whether it is stored: it is not if it has changed since it was listed. ``read`` returns the bytes from an
+        offset on, at least one of them unless the file has changed.
+
+        Raises:
+            OSError: it cannot be stored.
+        """
+        part = FetchedFile(self._parts / sha256, sha256)
+        while part.size < size and (data := read(part.size)[: size - part.size]):
+            part.append(data)
+        if not part.is_intact():
+            return False
+        target = self.directory / path
+        private_files.make_directories(target.parent)
+        os.replace(part.path, target)
+        return True
+
+    def forget_parts(self) -> None:
+        """Remove the directories of incomplete files that are empty."""
+        for directory in (self._parts, self._parts.parent):
+            try:
+                directory.rmdir()
+            except OSError:
+                return  # there are incomplete files, for the next attempt

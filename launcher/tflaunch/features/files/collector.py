@@ -5,12 +5,13 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
+from tflaunch.cli.arguments.launch import Launching
 from tflaunch.cli.arguments.spec import POSITIVE, Duration
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.feature import engines
@@ -19,9 +20,6 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Findings, Supervision, Watcher
 from tflaunch.transport.base import LinkError
-
-if TYPE_CHECKING:
-    from tflaunch.cli.arguments.launch import Launching
 
 _FLAG = "--collect-every"
 _STOPS_WITHIN = 20.0  # seconds
@@ -55,7 +53,6 @@ class Collector(Watcher):
     """
 
     def __init__(self, supervision: Supervision) -> None:
-        """Collect what the plan says into the run's directory."""
         self._path = supervision.config.directory.path
         self._job = supervision.job
         self._every = supervision.config.extras.get("collect_every")
@@ -156,6 +153,5 @@ class _LiveAgent:
         return answer
 
     def give_up(self) -> None:
-        """Wait for no answer any more."""
         self._is_given_up = True
         self._answers.put(None)

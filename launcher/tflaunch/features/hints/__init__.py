@@ -1,7 +1,5 @@
 """What is known about problems of TensorFlow, Keras and their environment."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature
 
 FEATURE = Feature(hints="tflaunch.features.hints.hint_rules:find_hint")

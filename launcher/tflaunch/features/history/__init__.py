@@ -1,7 +1,5 @@
 """Record what tasks report and use over time, from the start on."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Watching, always
 
 FEATURE = Feature(watchers=(Watching("tflaunch.features.history.history_recorder:HistoryRecorder", always),))

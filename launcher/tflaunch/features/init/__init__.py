@@ -1,7 +1,5 @@
 """Write a first spec."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(

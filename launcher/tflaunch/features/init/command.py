@@ -17,7 +17,7 @@ from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, WholeNumber, 
 from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
 from tflaunch.clusterspec.values import LOCALHOST, InvalidValueError, parse_address
 from tflaunch.errors import EXIT_USAGE, TRAINS_ALONE, TflaunchError
-from tflaunch.features.init import fitting, starter
+from tflaunch.features.init import starter
 from tflaunch.features.programs import program_reader
 from tflaunch_worker.features import program_source
 
@@ -77,11 +77,11 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
         roles = _fit(roles, program)
     name, cluster = name or name_from(command), cluster_of(roles)
     load.spec_from_data(str(path), {"name": name, "cluster": cluster, "command": command}, None, path.parent)
-    strategy, starts_no_server = fitting.strategy_field(program, cluster), fitting.starts_no_server(program)
+    strategy, starts_no_server = starter.strategy_field(program, cluster), starter.starts_no_server(program)
     text = starter.starter_spec(name, cluster, list(command), path, strategy, starts_no_server)
     problems = _problems(path, text)
     warn(path, problems)
-    for line in fitting.first_steps(program) if any(each.kind == TRAINS_ALONE for each in problems) else ():
+    for line in starter.first_steps(program) if any(each.kind == TRAINS_ALONE for each in problems) else ():
         say(line)
     if file == _STDOUT:
         click.echo(text, nl=False)
@@ -173,7 +173,7 @@ def _read(command: Sequence[str], hosts: str | None) -> Program | None:
     if found is None:
         return None
     program = program_reader.read_program(*found)
-    if described := fitting.describe_strategy(program):
+    if described := starter.describe_strategy(program):
         say(described)
     return program
 
@@ -183,8 +183,8 @@ def _fit(roles: ClusterOptions, program: Program | None) -> ClusterOptions:
 
     An added chief is said, unless the program was named as the reason.
     """
-    fitted = fitting.fit_roles(roles, program)
-    if fitted.chief and not (roles.chief or fitting.fit_roles(ClusterOptions(), program).chief):
+    fitted = starter.fit_roles(roles, program)
+    if fitted.chief and not (roles.chief or starter.fit_roles(ClusterOptions(), program).chief):
         say("a chief is added, which drives parameter servers and workers")
     return fitted
 
@@ -199,12 +199,12 @@ def _ask() -> tuple[tuple[str, ...], ClusterOptions, Program | None]:
         TflaunchError: the user gives up, by Ctrl-C or Ctrl-D.
     """
     try:
-        workers = _prompt("How many workers?", str(fitting.WORKERS), WholeNumber(1))
+        workers = _prompt("How many workers?", str(starter.WORKERS), WholeNumber(1))
         hosts = _prompt("On which hosts, such as h1,h2?", _HERE, _hosts(workers))
         here = likely_program()
         example = "" if here else f", such as python {_example_program()}"
         command, program = _prompt(f"Which command trains{example}?", here and f"python {here}", _command(hosts))
-        ps = fitting.fit_roles(ClusterOptions(workers, hosts), program).ps
+        ps = starter.fit_roles(ClusterOptions(workers, hosts), program).ps
         if ps or not (program and (program.strategies or program.alone)):
             ps = _prompt("How many parameter servers?", str(ps), WholeNumber(0))
     except click.Abort:

@@ -1,7 +1,5 @@
 """Run each task in a pod of its own."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Engine, Feature, Location, Option, Starting, Verb, Watching
 
 FEATURE = Feature(
@@ -46,7 +44,7 @@ With --on kubernetes it runs in pods of --image: if COMMAND names a file here, t
     ),
     watchers=(
         Watching(
-            "tflaunch.features.kubernetes.pod_ends:PodEnds", lambda run: run.job.original.host_maker == "kubernetes"
+            "tflaunch.features.kubernetes.pod_state:PodEnds", lambda run: run.job.original.host_maker == "kubernetes"
         ),
     ),
     verbs={"launcher": Verb("tflaunch.features.kubernetes.launcher_pod:launcher")},

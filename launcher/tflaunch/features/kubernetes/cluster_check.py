@@ -11,9 +11,8 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_PREFLIGHT, Problem, TflaunchError
-from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_objects, pods
-from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of
-from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes import cluster_objects, kubectl, pods
+from tflaunch.features.kubernetes.kubectl import KubectlError, KubernetesPlan, cluster_of
 from tflaunch.runtime.run_config import SpecOrder
 
 _FIELDS = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
@@ -76,7 +75,7 @@ def groups(cluster: KubernetesPlan) -> list[Group]:
             pod["containers"][0].get("resources", {}).get("limits", {}),
             pod.get("nodeSelector", {}),
         )
-        for thing in launcher_objects.stateful_sets(cluster)
+        for thing in cluster_objects.stateful_sets(cluster)
         for pod in [thing["spec"]["template"]["spec"]]
     ]
 

@@ -7,7 +7,6 @@ import json
 import os
 import tarfile
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -18,10 +17,9 @@ from tflaunch.cli.arguments.spec import say
 from tflaunch.client.secret_values import read_secrets
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
 from tflaunch.feature import features
-from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, launcher_objects, pods
-from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of, made_in
+from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, pods
 from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
-from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes.kubectl import KubectlError, KubernetesPlan, cluster_of, made_in
 from tflaunch.features.kubernetes.run_archive import add_file
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan, SecretSource
@@ -68,13 +66,15 @@ def _start(plan: Plan, directory: RunDirectory, is_quiet: bool) -> int:
         )
     try:
         cluster = kubectl.pinned(planned)
-        parts = launcher_objects.split_order(_order(plan, cluster, directory))
+        parts = cluster_objects.split_order(_order(plan, cluster, directory))
         cluster_runs.write_note(path, cluster)  # before, since an interrupted kubectl may have created the Job
         owner = _create_job(cluster, directory, len(parts))
         cluster_runs.write_note(path, cluster)  # a command that saw no Job has removed it
         cluster_objects.create_owned(plan._replace(made_hosts=made_in(cluster)), run, owner)
-        _create_owned(cluster, run, parts, owner)
-        job = launcher_objects.launcher_name(cluster)
+        items = cluster_objects.owned(cluster, run, parts, owner, cluster_objects.pods_of(cluster))
+        things = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        kubectl.run_kubectl(cluster, "create", "--filename=-", given=things, patience=_CREATE_PATIENCE)
+        job = cluster_objects.launcher_name(cluster)
         kubectl.run_kubectl(cluster, "patch", "job", job, "--type=merge", '--patch={"spec":{"parallelism":1}}')
         return _wait_until_running(path, cluster, is_quiet)
     except BaseException as error:
@@ -108,10 +108,10 @@ def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> byte
     order = (
         json.dumps({"version": __version__, "plan": ordered, "secrets": values}).encode() + b"\n" + packed.getvalue()
     )
-    if len(order) > launcher_objects.MOST_ORDERED:
+    if len(order) > cluster_objects.MOST_ORDERED:
         raise TflaunchError(
             f"the code of the run has {len(order) / 1e6:.1f} MB when packed, more than the"
-            f" {launcher_objects.MOST_ORDERED / 1e6:.0f} MB that a launcher in the cluster can begin with; leave files"
+            f" {cluster_objects.MOST_ORDERED / 1e6:.0f} MB that a launcher in the cluster can begin with; leave files"
             " out with sync.exclude, put them into the image, or run without -d",
             EXIT_USAGE,
         )
@@ -120,7 +120,7 @@ def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> byte
 
 def _create_job(cluster: KubernetesPlan, directory: RunDirectory, parts: int) -> dict[str, str]:
     """Create the Job that owns everything else, and return a reference to it."""
-    job = launcher_objects.job(cluster, directory.run, parts, user_name(os.geteuid()))
+    job = cluster_objects.job(cluster, directory.run, parts, user_name(os.geteuid()))
     try:
         made = kubectl.run_for_json(cluster, "create", "--filename=-", given=json.dumps(job))
     except KubectlError:
@@ -133,12 +133,6 @@ def _create_job(cluster: KubernetesPlan, directory: RunDirectory, parts: int) ->
             "name": made["metadata"]["name"],
             "uid": made["metadata"]["uid"],
         }
-
-
-def _create_owned(cluster: KubernetesPlan, run: str, parts: Sequence[bytes], owner: Mapping[str, str]) -> None:
-    items = launcher_objects.owned(cluster, run, parts, owner, launcher_objects.pods_of(cluster))
-    things = {"apiVersion": "v1", "kind": "List", "items": items}
-    kubectl.run_kubectl(cluster, "create", "--filename=-", given=json.dumps(things), patience=_CREATE_PATIENCE)
 
 
 def _wait_until_running(path: Path, cluster: KubernetesPlan, is_quiet: bool) -> int:

@@ -1,10 +1,14 @@
-"""Create the Kubernetes objects of a run, and delete them after its end."""
+"""Create the Kubernetes objects of a run, and delete them after its end.
+
+A supervisor in the cluster has a Job, which owns the others, so that its deletion deletes everything of the run.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,14 +16,50 @@ from typing import Any
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import EXIT_PREFLIGHT, Problem, TflaunchError
 from tflaunch.features.kubernetes import kubectl, pods
-from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of, made_in
-from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
-from tflaunch.features.kubernetes.pod_connectors import PodConnectors
+from tflaunch.features.kubernetes.kubectl import (
+    POD_CONTAINER,
+    RUN_LABEL,
+    KubectlError,
+    KubernetesPlan,
+    cluster_of,
+    made_in,
+)
+from tflaunch.features.kubernetes.pod_connectors import connect_pods
+from tflaunch.features.kubernetes.pods import label
 from tflaunch.plan.host_maker import HostMaker
 from tflaunch.plan.model import Plan, is_made
 
 _DELETE_PATIENCE = 120.0  # seconds for Kubernetes to take a request
 REMEDY = 'see that `kubectl get pods` works here, and that "kubernetes" and "container" of the spec fit'
+LAUNCHER_LABEL = "tflaunch/launcher"
+"""The label with the name of the run on the objects of its supervisor, which outlive those of its tasks."""
+BEGUN_MARK = "tflaunch/begun"
+"""The annotation of the Job once a supervisor has begun the run."""
+EXIT_CODE_MARK = "tflaunch/exit-code"
+"""The annotation of the Job with the exit code of the run, once it has ended."""
+ENDED_MARK = "tflaunch/ended"
+"""The annotation with the time of that, in seconds since 1970."""
+SAID_MARK = "tflaunch/said"
+"""The annotation with the reason why a run could not begin or go on, "" for none."""
+NOTE_MARK = "tflaunch/note"
+"""The annotation with what another machine of the user needs to find the run."""
+USER_LABEL = "tflaunch/user"
+"""The label with the user of the machine that has started the run."""
+HOME = "/tflaunch/home"
+"""TFLAUNCH_HOME of the supervisor."""
+ORDER_VARIABLE = "TFLAUNCH_ORDER"
+"""The variable that tells the supervisor's pod where it has the parts of its order."""
+MOST_ORDERED = 14_000_000
+"""The longest order, in bytes."""
+_PART = 900_000  # bytes in a Secret, which may have 1 MiB
+_ORDER = "/tflaunch-order"
+_VOLUME = "/tflaunch"  # any user may write to a volume, but not to the directory below
+_MOST_FAILURES = 20  # pods of the supervisor that may fail before Kubernetes gives up
+_GRACE = 10  # seconds for the supervisor's pod to end
+_NODE_PATIENCE = 20  # seconds after which the supervisor's pod is moved away from a node that does not answer
+_OF_TASKS = ("activeDeadlineSeconds", "automountServiceAccountToken", "initContainers", "serviceAccount")
+"""What users give to the pods of their tasks, and would end or delay the supervisor, or take its permissions."""
+_VERBS_OF_LISTS = ["list", "watch"]  # these cannot be restricted to names
 
 
 class PodHosts(HostMaker):
@@ -77,8 +117,7 @@ class PodHosts(HostMaker):
     def connectors_for(self, plan: Plan, run: str) -> dict[str, Any]:
         """Return the connector of each pod."""
         hosts = [host for host in plan.hosts if is_made(host.engine)]
-        connectors = PodConnectors(cluster_of(plan), run, hosts, plan.timeouts.connect)
-        return {host.host: connectors.connector_to(host) for host in hosts}
+        return dict(connect_pods(cluster_of(plan), run, hosts, plan.timeouts.connect))
 
 
 def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -> Plan:
@@ -110,7 +149,6 @@ def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -
 
 
 def _completed(thing: dict[str, Any]) -> dict[str, Any]:
-    """Return an object with the program of its pods."""
     template = thing["spec"].get("template")
     if template is not None:
         source = Path(__file__).with_name("first_process.py").read_text(encoding="utf-8")
@@ -126,3 +164,155 @@ def delete_objects(cluster: KubernetesPlan, run: str, kinds: str = "statefulsets
     """
     command = ("delete", kinds, f"--selector={RUN_LABEL}={run}", "--ignore-not-found", "--wait=false")
     kubectl.insist(lambda: kubectl.run_kubectl(cluster, *command), _DELETE_PATIENCE)
+
+
+def launcher_name(cluster: KubernetesPlan) -> str:
+    """Return the name of a supervisor's Job, account, Role, and RoleBinding."""
+    return f"{cluster.name}-launcher"
+
+
+def note_of(cluster: KubernetesPlan) -> str:
+    """Describe a cluster, to find the run again."""
+    return json.dumps(cluster._replace(objects="")._asdict())
+
+
+def split_order(order: bytes) -> list[bytes]:
+    """Split an order into the parts that Secrets have room for."""
+    return [order[start : start + _PART] for start in range(0, len(order), _PART)]
+
+
+def job(cluster: KubernetesPlan, run: str, parts: int, user: str) -> dict[str, Any]:
+    """Return the supervisor's Job, which starts no pod until its parallelism is 1.
+
+    ``parts`` is the number of parts of its order; ``user`` starts the run, and other machines find it by this name.
+    """
+    name = launcher_name(cluster)
+    fields = _fields_of_users(cluster)
+    sources = [
+        {"secret": {"name": _part_name(cluster, number), "items": [{"key": "part", "path": f"{number:02}"}]}}
+        for number in range(parts)
+    ]
+    claim = cluster.run_volume
+    home = {"emptyDir": {}} if claim is None else {"persistentVolumeClaim": {"claimName": claim}}
+    pod = {
+        **fields,
+        "serviceAccountName": name,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": _GRACE,
+        "tolerations": [
+            *fields.get("tolerations", ()),
+            *(
+                {
+                    "key": f"node.kubernetes.io/{key}",
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": _NODE_PATIENCE,
+                }
+                for key in ("not-ready", "unreachable")
+            ),
+        ],
+        "containers": [
+            {
+                "name": POD_CONTAINER,
+                "image": cluster.launcher,
+                "command": ["tflaunch", "launcher", "supervise", run, cluster.name, cluster.namespace or ""],
+                "terminationMessagePolicy": "FallbackToLogsOnError",
+                "env": [{"name": "TFLAUNCH_HOME", "value": HOME}, {"name": ORDER_VARIABLE, "value": _ORDER}],
+                "volumeMounts": [
+                    {"name": "home", "mountPath": _VOLUME},
+                    {"name": "order", "mountPath": _ORDER, "readOnly": True},
+                ],
+                "resources": {
+                    "requests": {"cpu": "100m", "memory": "256Mi"},
+                    "limits": {"cpu": "1", "memory": "1Gi"},
+                },
+            }
+        ],
+        "volumes": [{"name": "home", **home}, {"name": "order", "projected": {"sources": sources}}],
+    }
+    template = {"metadata": {"labels": _labels(cluster, run)}, "spec": pod}
+    spec = {"parallelism": 0, "backoffLimit": _MOST_FAILURES, "template": template}
+    about = _about(cluster, run, name)
+    about["labels"][USER_LABEL] = label(user)
+    about["annotations"] = {NOTE_MARK: note_of(cluster._replace(context=None, config=None))}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
+
+
+def owned(
+    cluster: KubernetesPlan, run: str, parts: Sequence[bytes], owner: Mapping[str, str], pods: Iterable[str]
+) -> list[dict[str, Any]]:
+    """Return the objects that the Job owns, without those of the tasks in ``pods``."""
+    own, rbac = launcher_name(cluster), "rbac.authorization.k8s.io"
+
+    def made(kind: str, name: str = own, api: str = "v1", **fields: Any) -> dict[str, Any]:
+        about = {**_about(cluster, run, name), "ownerReferences": [dict(owner)]}
+        return {"apiVersion": api, "kind": kind, "metadata": about, **fields}
+
+    role = {"apiGroup": rbac, "kind": "Role", "name": own}
+    subject = {"kind": "ServiceAccount", "name": own}
+    return [
+        made("ServiceAccount"),
+        made("Role", api=f"{rbac}/v1", rules=_rules(cluster, list(pods))),
+        made("RoleBinding", api=f"{rbac}/v1", roleRef=role, subjects=[subject]),
+        *(
+            made("Secret", _part_name(cluster, number), data={"part": base64.b64encode(part).decode()})
+            for number, part in enumerate(parts)
+        ),
+    ]
+
+
+def _part_name(cluster: KubernetesPlan, number: int) -> str:
+    return f"{launcher_name(cluster)}-{number}"
+
+
+def _rules(cluster: KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
+    """Return the supervisor's rights: on this run's objects only, and to list all."""
+    groups = sorted({pod.rpartition("-")[0] for pod in pods})
+    own = launcher_name(cluster)
+    return [
+        {"apiGroups": [""], "resources": ["pods/exec"], "resourceNames": pods, "verbs": ["create", "get"]},
+        {"apiGroups": [""], "resources": ["pods"], "resourceNames": pods, "verbs": ["get", "delete"]},
+        {"apiGroups": [""], "resources": ["services"], "resourceNames": [cluster.name], "verbs": ["get", "delete"]},
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "resourceNames": groups, "verbs": ["get", "delete"]},
+        {"apiGroups": ["batch"], "resources": ["jobs"], "resourceNames": [own], "verbs": ["get", "patch"]},
+        {"apiGroups": [""], "resources": ["pods", "services", "events"], "verbs": _VERBS_OF_LISTS},
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": _VERBS_OF_LISTS},
+    ]
+
+
+def _fields_of_users(cluster: KubernetesPlan) -> dict[str, Any]:
+    """Return the fields of pods about nodes, user and image."""
+    pods = [thing["spec"]["template"]["spec"] for thing in stateful_sets(cluster)]
+    fields = {name: value for name, value in pods[0].items() if name not in _OF_TASKS}
+    if "nodeSelector" in fields:  # a role may have other nodes
+        labels = fields["nodeSelector"].items()
+        everywhere = [label for label in labels if all(label in pod.get("nodeSelector", {}).items() for pod in pods)]
+        fields["nodeSelector"] = dict(everywhere)
+    return fields
+
+
+def stateful_sets(cluster: KubernetesPlan) -> list[dict[str, Any]]:
+    """Return the objects of a plan that make the tasks' pods."""
+    return [thing for thing in json.loads(cluster.objects) if thing["kind"] == "StatefulSet"]
+
+
+def pods_of(cluster: KubernetesPlan) -> list[str]:
+    """Return the names of the tasks' pods, from the objects that make them."""
+    return [
+        f"{thing['metadata']['name']}-{index}"
+        for thing in stateful_sets(cluster)
+        for index in range(thing["spec"]["replicas"])
+    ]
+
+
+def _about(cluster: KubernetesPlan, run: str, name: str) -> dict[str, Any]:
+    return {"name": name, "labels": _labels(cluster, run)}
+
+
+def _labels(cluster: KubernetesPlan, run: str) -> dict[str, str]:
+    # Not those by which the Service finds the tasks' pods.
+    return {
+        "app.kubernetes.io/name": launcher_name(cluster),
+        "app.kubernetes.io/managed-by": "tflaunch",
+        LAUNCHER_LABEL: run,
+    }

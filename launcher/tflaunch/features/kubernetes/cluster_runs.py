@@ -17,9 +17,8 @@ from tflaunch import private_files, records
 from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.wording import listed
-from tflaunch.features.kubernetes import kubectl, launcher_objects
-from tflaunch.features.kubernetes.cluster import KubernetesPlan, made_in
-from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes import cluster_objects, kubectl
+from tflaunch.features.kubernetes.kubectl import KubectlError, KubernetesPlan, made_in
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
 from tflaunch.features.kubernetes.pods import label
 from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archive
@@ -39,7 +38,7 @@ _ENDED_THERE = b"command terminated with exit code"  # from kubectl, for every e
 
 def write_note(directory: Path, cluster: KubernetesPlan) -> None:
     """Record in which cluster the run of a directory has its supervisor."""
-    private_files.write_text(directory / NOTE_NAME, launcher_objects.note_of(cluster))
+    private_files.write_text(directory / NOTE_NAME, cluster_objects.note_of(cluster))
 
 
 def read_note(directory: Path) -> KubernetesPlan | None:
@@ -93,7 +92,7 @@ def look_at(cluster: KubernetesPlan, run: str) -> LauncherState:
     Raises:
         KubectlError: Kubernetes does not answer.
     """
-    label = f"--selector={launcher_objects.LAUNCHER_LABEL}={run}"
+    label = f"--selector={cluster_objects.LAUNCHER_LABEL}={run}"
     items = kubectl.run_for_json(cluster, "get", "jobs,pods", label)
     with kubectl.readable_answer():
         return _state(items.get("items", []))
@@ -106,11 +105,11 @@ def _state(items: Sequence[Mapping[str, Any]]) -> LauncherState:
     pods = [item for item in items if item["kind"] == "Pod" and "job-name" in item["metadata"].get("labels", {})]
     pods.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
     marks = job["metadata"].get("annotations") or {}
-    code, said = marks.get(launcher_objects.EXIT_CODE_MARK), str(marks.get(launcher_objects.SAID_MARK, ""))
+    code, said = marks.get(cluster_objects.EXIT_CODE_MARK), str(marks.get(cluster_objects.SAID_MARK, ""))
     failures = [failure for pod in pods if (failure := _failure(pod))]
     known = LauncherState(
         Whereabouts.STARTING,
-        is_begun=launcher_objects.BEGUN_MARK in marks,
+        is_begun=cluster_objects.BEGUN_MARK in marks,
         exit_code=None if code is None else int(code),
         said=printable(said, _LONGEST_SAID),
         failure=failures[-1] if failures else "",
@@ -206,8 +205,7 @@ def bring_home(directory: Path, cluster: KubernetesPlan, state: LauncherState, s
 
 
 def _not_kept(directory: Path, cluster: KubernetesPlan, state: LauncherState, code: int) -> TflaunchError:
-    """Return the error for files that are asked for too late."""
-    logs = shlex.join(cluster.command("logs", f"job/{launcher_objects.launcher_name(cluster)}"))
+    logs = shlex.join(cluster.command("logs", f"job/{cluster_objects.launcher_name(cluster)}"))
     if state.exit_code is None:
         why = f"its supervisor was lost ({state.failure or 'no reason is known'}), and its directory with it"
     else:
@@ -220,8 +218,8 @@ def _not_kept(directory: Path, cluster: KubernetesPlan, state: LauncherState, co
 
 def delete(directory: Path, cluster: KubernetesPlan, say: Callable[[str], None]) -> None:
     """Delete a run's Job, and with it all that the run has in the cluster."""
-    job = launcher_objects.launcher_name(cluster)
-    own = f"--selector={launcher_objects.LAUNCHER_LABEL}={directory.name}"  # a Job of this name can be another run's
+    job = cluster_objects.launcher_name(cluster)
+    own = f"--selector={cluster_objects.LAUNCHER_LABEL}={directory.name}"  # a Job of this name can be another run's
     try:
         kubectl.run_kubectl(cluster, "delete", "jobs", own, "--ignore-not-found", "--wait=false")
     except KubectlError as error:
@@ -273,7 +271,7 @@ def find_runs(settings: Sequence[str]) -> list[Path]:
         with kubectl.readable_answer():
             jobs = [item for item in there["items"] if item["kind"] == "Job" and not _ends(item)]
             user = label(user_name(os.geteuid()))
-            found = [_run_of(job, where) for job in jobs if _labels(job).get(launcher_objects.USER_LABEL) == user]
+            found = [_run_of(job, where) for job in jobs if _labels(job).get(cluster_objects.USER_LABEL) == user]
             ending = _by_run(item for item in there["items"] if item["kind"] == "Pod" and _ends(item))
     except KubectlError as error:
         raise TflaunchError(f"Kubernetes does not tell your runs: {error}", EXIT_INTERNAL) from None
@@ -294,7 +292,6 @@ def _ends(item: Mapping[str, Any]) -> bool:
 
 
 def _by_run(pods: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the names of pods by their runs."""
     found: dict[str, list[str]] = {}
     for pod in pods:
         found.setdefault(_labels(pod).get(kubectl.RUN_LABEL, ""), []).append(pod["metadata"]["name"])
@@ -304,11 +301,11 @@ def _by_run(pods: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
 def _run_of(job: Mapping[str, Any], where: KubernetesPlan) -> tuple[str, KubernetesPlan]:
     about = job["metadata"]
     try:
-        cluster = KubernetesPlan(**wire.parse(about["annotations"][launcher_objects.NOTE_MARK].encode()))
+        cluster = KubernetesPlan(**wire.parse(about["annotations"][cluster_objects.NOTE_MARK].encode()))
     except ValueError as error:
         raise KubectlError(f"the note of Job {about['name']} cannot be read: {error}") from None
     cluster = cluster._replace(context=where.context, config=where.config, namespace=where.namespace)
-    return str(about["labels"][launcher_objects.LAUNCHER_LABEL]), cluster
+    return str(about["labels"][cluster_objects.LAUNCHER_LABEL]), cluster
 
 
 def _here(run: str, cluster: KubernetesPlan) -> Path:

@@ -1,4 +1,4 @@
-"""Call kubectl, with the user's own configuration."""
+"""Call kubectl for the cluster of a plan, with the user's own configuration."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from tflaunch.features.kubernetes.cluster import POD_CONTAINER, KubernetesPlan
+from tflaunch import records
+from tflaunch.plan.model import MadeHosts, Plan, Seconds
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words, exit_words
 
+NAME = "kubernetes"
+"""The engine of hosts that are pods, and the field of specs for them."""
+
+POD_CONTAINER = "tensorflow"
+"""The container of a pod in which its task runs."""
 _Answer = TypeVar("_Answer")
 
 RUN_LABEL = "tflaunch/run"
@@ -31,6 +37,47 @@ _NEEDED = (
     ("create", "pods/exec"),
 )
 _PREFIXES = ("error: ", "Error from server ")
+
+
+class KubernetesPlan(NamedTuple):
+    """A plan's cluster, whose pods are its hosts, and the objects that make them.
+
+    ``name`` is that of the Service that owns the others; ``objects`` is their JSON, "" if they exist; ``pending``: the
+    limit for a pod to run, in seconds. ``context``, ``namespace`` and ``config`` (KUBECONFIG) are for kubectl, None for
+    its default. Of a supervisor in the cluster: ``launcher`` is the image, ``run_volume`` the PersistentVolumeClaim
+    with its run directories, if there is one, and ``keep`` how long its pod keeps the directory of a run that has
+    ended, in seconds.
+    """
+
+    name: str
+    objects: str
+    pending: Seconds
+    context: str | None = None
+    namespace: str | None = None
+    config: str | None = None
+    launcher: str | None = None
+    run_volume: str | None = None
+    keep: Seconds = 0.0
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the argv of a kubectl command for this cluster and namespace."""
+        argv = [] if self.config is None else ["env", f"KUBECONFIG={self.config}"]
+        argv.append("kubectl")
+        argv += [] if self.context is None else [f"--context={self.context}"]
+        argv += [] if self.namespace is None else [f"--namespace={self.namespace}"]
+        return [*argv, *arguments]
+
+
+def cluster_of(plan: Plan) -> KubernetesPlan:
+    """Return the cluster of a plan whose hosts are pods."""
+    assert plan.made_hosts is not None
+    return records.read_record(KubernetesPlan, plan.made_hosts.data)._replace(pending=plan.made_hosts.limit)
+
+
+def made_in(cluster: KubernetesPlan) -> MadeHosts:
+    """Read the part of a plan about hosts that are pods."""
+    forward = tuple(cluster.command("port-forward"))
+    return MadeHosts(NAME, records.as_json(cluster), cluster.pending, forward, by_another=not cluster.objects)
 
 
 class KubectlError(Exception):

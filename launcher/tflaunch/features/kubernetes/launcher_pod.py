@@ -26,9 +26,8 @@ from tflaunch.client import follow
 from tflaunch.client.observer import Observer
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
-from tflaunch.features.kubernetes import cluster_objects, kubectl, launcher_objects
-from tflaunch.features.kubernetes.cluster import KubernetesPlan, cluster_of
-from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes import cluster_objects, kubectl
+from tflaunch.features.kubernetes.kubectl import KubectlError, KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.run_archive import unpack_archive, write_archive
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
@@ -119,13 +118,13 @@ class _Launcher:
             say("the launcher's image has no kubectl; name an image that has it as kubernetes.launcher_image")
             return EXIT_PREFLIGHT
         try:
-            order = _read_order(Path(os.environ[launcher_objects.ORDER_VARIABLE]))
+            order = _read_order(Path(os.environ[cluster_objects.ORDER_VARIABLE]))
             marks = self._marks()
-            if (ended := marks.get(launcher_objects.EXIT_CODE_MARK)) is not None:
+            if (ended := marks.get(cluster_objects.EXIT_CODE_MARK)) is not None:
                 code = int(ended)  # the pod before this one was to keep the directory
-                since = float(marks[launcher_objects.ENDED_MARK])
+                since = float(marks[cluster_objects.ENDED_MARK])
             else:
-                self._prepare(order, is_begun=launcher_objects.BEGUN_MARK in marks)
+                self._prepare(order, is_begun=cluster_objects.BEGUN_MARK in marks)
                 os.environ.update(order.secrets)  # the plan reads them from there
                 code, said = self._supervise_to_the_end(order.plan)
                 since = self._finish(code, said)
@@ -146,7 +145,7 @@ class _Launcher:
 
     def _marks(self) -> dict[str, Any]:
         """Return the Job's annotations, through which pods of a launcher share state."""
-        job = launcher_objects.launcher_name(self._cluster)
+        job = cluster_objects.launcher_name(self._cluster)
 
         def ask() -> dict[str, Any]:
             found = kubectl.run_for_json(self._cluster, "get", "job", job)
@@ -156,7 +155,7 @@ class _Launcher:
         return kubectl.insist(ask, _API_PATIENCE)
 
     def _mark(self, **patch: object) -> None:
-        job = launcher_objects.launcher_name(self._cluster)
+        job = cluster_objects.launcher_name(self._cluster)
         words = ("patch", "job", job, "--type=merge", f"--patch={json.dumps(patch)}")
         kubectl.insist(lambda: kubectl.run_kubectl(self._cluster, *words), _API_PATIENCE)
 
@@ -179,7 +178,7 @@ class _Launcher:
                 f"the run directory cannot be made: {where}; user {os.getuid()} of the image must be able to write"
             )
             raise TflaunchError(message, EXIT_PREFLIGHT) from None
-        annotations = {launcher_objects.BEGUN_MARK: f"{time.time():.0f}"}
+        annotations = {cluster_objects.BEGUN_MARK: f"{time.time():.0f}"}
         self._mark(metadata={"annotations": annotations})
 
     def _supervise_to_the_end(self, plan: Plan) -> tuple[int, str]:
@@ -234,16 +233,16 @@ class _Launcher:
             say(f"warning: the pods of {self._run} were not deleted: {error}")
         now = time.time()
         annotations = {
-            launcher_objects.EXIT_CODE_MARK: str(code),
-            launcher_objects.ENDED_MARK: f"{now:.0f}",
-            launcher_objects.SAID_MARK: said[:_LONGEST_SAID],
+            cluster_objects.EXIT_CODE_MARK: str(code),
+            cluster_objects.ENDED_MARK: f"{now:.0f}",
+            cluster_objects.SAID_MARK: said[:_LONGEST_SAID],
         }
         # Kubernetes would start another pod for an exit code that is not 0.
         spec = {"spec": {"backoffLimit": 0}} if code else {}
         try:
             self._mark(metadata={"annotations": annotations}, **spec)
         except KubectlError as error:
-            say(f"warning: Job {launcher_objects.launcher_name(self._cluster)} does not show the end: {error}")
+            say(f"warning: Job {cluster_objects.launcher_name(self._cluster)} does not show the end: {error}")
         return now
 
     def _keep_directory(self, until: float) -> None:
@@ -299,7 +298,6 @@ def _read_order(directory: Path) -> _Order:
 
 
 def _end_of(path: Path) -> int | None:
-    """Return the exit code of a run, None if it has not ended."""
     if not (path / JOURNAL_NAME).exists():
         return None
     records, job = journal.read_job(path)

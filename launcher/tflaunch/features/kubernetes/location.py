@@ -10,9 +10,8 @@ from typing import Any
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, SupervisedElsewhereError, TflaunchError
 from tflaunch.features.kubernetes import cluster_runs
-from tflaunch.features.kubernetes.cluster import KubernetesPlan
 from tflaunch.features.kubernetes.cluster_runs import Executed, LauncherState, Whereabouts
-from tflaunch.features.kubernetes.kubectl import KubectlError
+from tflaunch.features.kubernetes.kubectl import KubectlError, KubernetesPlan
 
 _THERE = ("ps", "logs", "attach", "wait", "down", "events", "explain", "stacks", "restart", "kill", "exec")
 """The commands that run beside the supervisor."""
@@ -77,7 +76,6 @@ class _Command:
         self._settled_at = 0.0
 
     def run(self) -> int:
-        """Run the command, and return its exit code."""
         while True:
             state = self._look()
             if state is None:

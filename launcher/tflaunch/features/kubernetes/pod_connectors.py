@@ -10,8 +10,7 @@ from contextlib import contextmanager
 
 from tflaunch.features.commands.command_link import CommandAccess, CommandConnector, CommandConnectors, CommandLink
 from tflaunch.features.kubernetes import kubectl, pod_state
-from tflaunch.features.kubernetes.cluster import KubernetesPlan
-from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError
+from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError, KubernetesPlan
 from tflaunch.features.kubernetes.pod_state import PodState
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import AgentGoneError, LinkError
@@ -26,21 +25,18 @@ _PATIENCE = 10.0  # seconds for an answer
 _FOLLOWED = 60  # seconds; should this process be killed, its kubectl ends by itself
 
 
-class PodConnectors:
-    """Creates the connectors for all pods of one run."""
+def connect_pods(
+    cluster: KubernetesPlan, run: str, hosts: Sequence[HostPlan], patience: float
+) -> dict[str, PodConnector]:
+    """Return the connectors for the pods of a run; one that runs must answer within ``patience`` seconds."""
+    watch = PodWatch(cluster, f"{RUN_LABEL}={run}", [host.host for host in hosts])
+    commands = CommandConnectors(run, patience)
 
-    def __init__(self, cluster: KubernetesPlan, run: str, hosts: Sequence[HostPlan], patience: float) -> None:
-        """Prepare shared state; a running pod must answer within ``patience`` seconds."""
-        self._cluster = cluster
-        self._watch = PodWatch(cluster, f"{RUN_LABEL}={run}", [host.host for host in hosts])
-        self._commands = CommandConnectors(run, patience)
-        self._patience = patience
+    def connector_to(host: HostPlan) -> PodConnector:
+        access = CommandAccess(tuple(kubectl.exec_command(cluster, host.host)), adopts=True)
+        return PodConnector(host.host, CommandConnector(commands, host, access), watch, cluster.pending, patience)
 
-    def connector_to(self, host: HostPlan) -> PodConnector:
-        """Return the connector for a pod."""
-        access = CommandAccess(tuple(kubectl.exec_command(self._cluster, host.host)), adopts=True)
-        command = CommandConnector(self._commands, host, access)
-        return PodConnector(host.host, command, self._watch, self._cluster.pending, self._patience)
+    return {host.host: connector_to(host) for host in hosts}
 
 
 class PodConnector:
@@ -134,7 +130,6 @@ class _Waiting:
         self._reported: set[str] = set()
 
     def note(self, state: PodState) -> None:
-        """Take the state of the pod now."""
         if state.waits_for != self._waits_for:
             self._waits_for, self._since = state.waits_for, time.monotonic()
         if self._waits_for not in self._reported and time.monotonic() - self._since >= _REPORT_AFTER:

@@ -15,8 +15,7 @@ from typing import Any
 from tflaunch.clusterspec.model import Host, Kubernetes, Resources, Spec
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
-from tflaunch.features.kubernetes.cluster import NAME, POD_CONTAINER, KubernetesPlan, cluster_of, made_in
-from tflaunch.features.kubernetes.kubectl import RUN_LABEL
+from tflaunch.features.kubernetes.kubectl import NAME, POD_CONTAINER, RUN_LABEL, KubernetesPlan, cluster_of, made_in
 from tflaunch.plan import placement
 from tflaunch.plan.gpu_shares import gpus_given
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan

@@ -1,7 +1,5 @@
 """Predict when memory will be full, and find out whether a task was killed because it was."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Watching, always
 
 FEATURE = Feature(watchers=(Watching("tflaunch.features.memory.memory_growth:VitalsMonitor", always),))

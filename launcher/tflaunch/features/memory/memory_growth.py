@@ -145,11 +145,7 @@ class MemoryGrowth:
             self._series.add(at, size)
 
     def rate(self, room: float) -> float | None:
-        """Return the steady growth in bytes/s; None if unsteady or if ``room`` lasts long.
-
-        Args:
-            room: how many bytes are left.
-        """
+        """Return the steady growth in bytes/s; None if unsteady or if ``room`` lasts long."""
         points = self._series.points()
         if not points:
             return None

@@ -1,7 +1,5 @@
 """Serve measurements to Prometheus."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Option, Watching, if_given
 
 FEATURE = Feature(

@@ -1,7 +1,5 @@
 """Tell somebody how a run has ended."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Watching
 
 FEATURE = Feature(

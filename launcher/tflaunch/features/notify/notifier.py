@@ -72,12 +72,7 @@ def occurrences(before: Job, after: Job, known: Annotations = NOTHING) -> Iterat
 def end_of(job: Job, state: str, logs: Path, known: Annotations, rest: Iterable[str] = ()) -> list[Occurrence]:
     """Return the occurrence of the end of a job, none if it was stopped by the user.
 
-    Args:
-        job: the ended job.
-        state: the state of its run.
-        logs: the directory of the logs.
-        known: what is known beside the job.
-        rest: lines after the summary.
+    ``rest`` follows the summary.
     """
     if state not in _ENDS:
         return []

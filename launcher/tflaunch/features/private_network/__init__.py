@@ -1,7 +1,5 @@
 """Give the tasks of a job on one host a network that no other process reaches."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature
 
 FEATURE = Feature(

@@ -1,7 +1,5 @@
 """Sample the stacks of tasks that train."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Verb, Watching
 
 FEATURE = Feature(

@@ -1,7 +1,5 @@
 """Read the programs of tasks, without running them, and warn of what will not work."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature
 
 FEATURE = Feature(problems="tflaunch.features.programs.program_rules:find_problems")

@@ -214,7 +214,6 @@ class _Summary:
         self._reached = self._find_reached()
 
     def program(self) -> Program:
-        """Return the summary."""
         unknown = self._packages - _KNOWN - self._beside() - sys.stdlib_module_names
         words = self._words
         mentioned = {_STRATEGIES[word] for word in words & _STRATEGIES.keys() - self._defined}
@@ -249,7 +248,6 @@ class _Summary:
         return {path.parts[0].removesuffix(".py") for path in inside}
 
     def _find_training(self) -> Use | None:
-        """Return where a model of Keras or TensorFlow is trained."""
         if not self._packages & {"keras", "tensorflow", "tf_keras"}:
             return None
         uses = [(call.name.rpartition(".")[2], _is_fit(call), use) for call, use in self._uses()]

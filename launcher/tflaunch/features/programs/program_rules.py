@@ -73,7 +73,6 @@ def find_problems(spec: Spec, directory: Path) -> list[Problem]:
 
 
 def _programs(spec: Spec, directory: Path) -> Iterator[Running]:
-    """Yield the programs that are here."""
     roles: dict[tuple[Path, Path, str], list[str]] = {}
     for role, addresses in spec.cluster.items():
         settings = spec.roles.get(role) or Role()

@@ -10,7 +10,7 @@ import fcntl
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +19,12 @@ from typing import NamedTuple
 from tflaunch.client import run_list, runs
 from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.explain import wording
 from tflaunch.features.file_tree import TRASH, delete_run, delete_tree, is_directory, tree_size
 from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached
 from tflaunch.features.rpc import visiting
 from tflaunch.plan.model import Plan, RetentionPlan
+from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store import journal, run_dir, run_lock
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
@@ -194,7 +196,6 @@ def _require_over(path: Path, entry: run_list.RunEntry, is_recent: bool, is_name
 
 
 def _damage(path: Path) -> str:
-    """Return why a run's journal cannot be read."""
     try:
         journal.read_job(path)
     except TflaunchError as error:
@@ -269,9 +270,7 @@ def apply_retention(job: str, retention: RetentionPlan, now: float) -> list[OldR
 def remove_run(old: OldRun, with_hosts: bool = False) -> None:
     """Remove a run, and kill what a killed agent of it has left.
 
-    Args:
-        old: the run.
-        with_hosts: also remove the copies of its code on other hosts, and keep it if one of them fails.
+    ``with_hosts``: also remove the copies of its code on other hosts, and keep it if one of them fails.
 
     Raises:
         TflaunchError: it lives again, has changed, or cannot be removed.
@@ -332,3 +331,20 @@ def _remove_copies(path: Path) -> None:
         problems = [problem for problem in pool.map(remove_copy, hosts) if problem]
     if problems:
         raise TflaunchError(f"its code stays on {'; '.join(problems)}", EXIT_INTERNAL)
+
+
+class Retention(Watcher):
+    """Removes runs that are too old."""
+
+    def __init__(self, supervision: Supervision) -> None:
+        self._plan = supervision.job.original
+
+    def follow_up(self, say: Callable[[str], None]) -> None:
+        """Remove them, and say how many."""
+        job = self._plan.name
+        try:
+            removed = apply_retention(job, self._plan.retention, time.time())
+        except TflaunchError:
+            return  # `tflaunch prune` says why
+        if removed:
+            say(f"removed {wording.counted(len(removed), 'old run')} of {job} (`retention` of the spec)")

@@ -1,7 +1,5 @@
 """Let runs wait until their hosts are free."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Location, Option, Starting, Verb
 
 FEATURE = Feature(
@@ -46,7 +44,7 @@ A run that waits in the queue of `up --queue` is taken out of it, and --all empt
             "Act on runs",
             "Show the runs that wait for hosts and GPUs.",
             after="diff",
-            output="tflaunch.features.queue.queue_list:Waiting",
+            output="tflaunch.features.queue.location:Waiting",
         ),
     },
 )

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import click
 
-from tflaunch import records
-from tflaunch.cli.arguments.spec import WholeNumber, json_option, say
+from tflaunch.cli.arguments.spec import WholeNumber, json_option, print_json, say
 from tflaunch.client.run_location import locate_run
-from tflaunch.features.queue import queue_list, tickets
+from tflaunch.features.queue import location, tickets
 from tflaunch.features.queue.location import QueuedRun
 from tflaunch.store import run_dir
-
-_MOST_SLOTS = 1000
 
 
 @click.command()
 @click.option(
     "--slots",
-    type=WholeNumber(1, _MOST_SLOTS),
+    type=WholeNumber(1, tickets.MOST_SLOTS),
     metavar="N",
     help="From now on, allow N runs without GPUs of their own at once on a host.",
 )
@@ -41,13 +37,13 @@ def queue(slots: int | None, as_json: bool) -> None:
     """
     if slots is not None:
         tickets.write_slots(slots)
-    entries = queue_list.overview()
+    entries = location.overview()
     if as_json:
-        click.echo(json.dumps(records.as_json(entries), indent=2))
+        print_json(entries)
         return
     elsewhere = _waiting_elsewhere()
     if entries:
-        click.echo(queue_list.table(entries, time.time()), nl=False)
+        click.echo(location.table(entries, time.time()), nl=False)
     for sentence in elsewhere:
         say(sentence)
     if not entries and not elsewhere:

@@ -12,8 +12,7 @@ from tflaunch.client import runs
 from tflaunch.client.run_location import locate_run
 from tflaunch.errors import TflaunchError
 from tflaunch.features.queue import tickets
-from tflaunch.features.queue.host_shares import held_shares
-from tflaunch.features.queue.queue_order import Shares
+from tflaunch.features.queue.queue_order import Shares, held_shares
 from tflaunch.plan.model import Plan
 from tflaunch.store import run_lock
 from tflaunch.store.journal import first_and_last_record
@@ -93,7 +92,6 @@ def _may_have_tasks(path: Path, plan: Plan) -> bool:
 
 
 def _last_change(path: Path) -> float:
-    """Return when journal or logs were last written to."""
     times = [0.0]
     for file in (path / JOURNAL_NAME, *path.glob("logs/*")):
         with suppress(OSError):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.features.queue.host_shares import Share
+from tflaunch.features.queue.queue_order import Share
 from tflaunch.store.run_dir import JOURNAL_NAME, home, runs_directory
 from tflaunch_worker import linux
 

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 from tflaunch import interrupts
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
 from tflaunch.features.queue import tickets
-from tflaunch.features.queue.host_shares import wanted_shares, with_devices
 from tflaunch.features.queue.machine_use import MachineUse
-from tflaunch.features.queue.queue_order import decide
+from tflaunch.features.queue.queue_order import decide, wanted_shares, with_devices
 from tflaunch.features.queue.tickets import Refusal
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
@@ -49,11 +48,7 @@ class Turn(NamedTuple):
 def wait(plan: Plan, turns: Sequence[Turn], extras: Mapping[str, Any], begun: Callable[[], None]) -> int:
     """Queue runs, begin each in its turn, and return 0 when none waits any more.
 
-    Args:
-        plan: that of all runs, with the placeholders of `--matrix`.
-        turns: the runs.
-        extras: as in `RunConfig`.
-        begun: is called when they are in the queue.
+    ``plan`` is that of all runs, with the placeholders of `--matrix`; ``begun`` is called when they are in the queue.
 
     Raises:
         TflaunchError: this process was to end, or has failed; those that still wait are refused.
@@ -90,7 +85,6 @@ class _Waiter:
         self._pause = _NEXT
 
     def run(self) -> None:
-        """Begin the runs; return when none of them waits any more."""
         if len(self._turns) > 1:
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors that end become no zombies
         while True:

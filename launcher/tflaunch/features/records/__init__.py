@@ -1,7 +1,5 @@
 """Run a plan again, and compare runs."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Verb, Watching
 
 FEATURE = Feature(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from tflaunch.cli.arguments.launch import Launching, LaunchOptions
 from tflaunch.cli.arguments.select import complete_runs
-from tflaunch.cli.arguments.spec import say
+from tflaunch.cli.arguments.spec import json_option, print_json, say
 from tflaunch.cli.up import start
 from tflaunch.client import runs
 from tflaunch.client.run_location import locate_run
@@ -64,7 +63,7 @@ def _refuse_what_cannot_be_repeated(path: Path, plan: Plan) -> None:
 @click.command()
 @click.argument("first", required=False, metavar="[RUN]", shell_complete=complete_runs)
 @click.argument("second", required=False, metavar="[RUN]", shell_complete=complete_runs)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def diff(first: str | None, second: str | None, as_json: bool) -> int:
     """Print what differs between two runs: code, packages, spec, hosts and results.
 
@@ -79,7 +78,7 @@ def diff(first: str | None, second: str | None, as_json: bool) -> int:
     paths = (newer, runs.find_run(second)) if second is not None else (_run_before(newer), newer)
     found = run_diff.compare(*paths)
     if as_json:
-        click.echo(json.dumps([difference._asdict() for difference in found], indent=2))
+        print_json(found)
     else:
         say(" -> ".join(path.name for path in paths) + ("" if found else ": nothing differs"))
         for difference in found:

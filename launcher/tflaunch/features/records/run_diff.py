@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from tflaunch.client import runs
 from tflaunch.core.job_state import Job
 from tflaunch.explain import causes, status, summary
+from tflaunch.features.fetched_files import hash_file
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.store.journal import read_job
@@ -44,11 +44,7 @@ Differences = list[Difference]
 
 
 def compare(first: Path, second: Path) -> Differences:
-    """Compare two runs.
-
-    Args:
-        first: the directory of a run.
-        second: the directory of another run.
+    """Compare the runs of two directories.
 
     Raises:
         TflaunchError: a journal is missing or damaged.
@@ -140,22 +136,14 @@ def _results(job: Job, code: int | None) -> dict[str, Any]:
 
 
 def _collected(directory: Path) -> dict[str, str]:
-    """Return the hashes of the files that were fetched from the hosts."""
     found = {}
     if directory.is_dir():
         for entry in file_trees.walk(str(directory), lambda entry: entry.depth > 0 or not entry.name.startswith(".")):
             if entry.is_directory or entry.path.startswith(".") or not stat.S_ISREG(entry.status().st_mode):
                 continue
             with open(os.open(entry.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=entry.directory), "rb") as file:
-                found[entry.path] = _hash_of(file)
+                found[entry.path] = hash_file(file)[0].hexdigest()
     return found
-
-
-def _hash_of(file: BinaryIO) -> str:
-    found = hashlib.sha256()
-    while data := file.read(1 << 20):
-        found.update(data)
-    return found.hexdigest()
 
 
 def _shown(value: Any) -> str:

@@ -125,7 +125,6 @@ def _processor() -> str:
 
 
 def _gpu_models() -> list[str]:
-    """Return the model of each GPU that NVIDIA's driver knows."""
     texts = (procfs.read(path) or "" for path in sorted(glob.glob(f"{linux.NVIDIA_GPUS}/*/information")))
     return [line.partition(":")[2].strip() for text in texts for line in text.splitlines() if line[:6] == "Model:"]
 

@@ -1,7 +1,5 @@
 """Write a spec as files for other launchers."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(

@@ -25,6 +25,7 @@ The image needs the training program's own packages; the directory of the spec i
 _IMAGE = "${IMAGE:?set IMAGE to an image with Python and TensorFlow}"
 _KEPT_BY_SH = re.compile(r"(?!OPTIND$)[A-Za-z_][A-Za-z0-9_]*")
 """Variable names that a shell such as dash passes on unchanged; it evaluates OPTIND when it starts."""
+_BOARD = {"ports": [f"127.0.0.1:{tensorboard.USUAL_PORT}:{tensorboard.USUAL_PORT}"]}  # on this machine only
 _VOLUME = "tflaunch-job"
 _MEETING = "/tflaunch/job"
 """Where tasks record their exit codes: in memory, so that nothing of an earlier run remains."""
@@ -83,22 +84,22 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     services: dict[str, Any] = {}
     gpus = itertools.count()  # all containers run on one machine, whatever hosts the spec names
     for process in plan.processes():
-        owner = owners.setdefault(process.host, service_of(process))
+        owner = owners.setdefault(process.host, _service(process.task))
         mounted = [f"{_escaped(directory)}:{_escaped(directory)}", f"{_VOLUME}:{_MEETING}"]
         mounted += [f"{_escaped(source)}:{_escaped(path)}" for path, source in spec.container.volumes.items()]
         if SERVER_PROGRAM in process.argv:
             mounted.append(f"{_escaped(server_program)}:{SERVER_PROGRAM}:ro")
-        services[service_of(process)] = {
+        services[_service(process.task)] = {
             "image": spec.container.image or _IMAGE,
             "init": True,
-            "command": [_escaped(word) for word in ("sh", "-c", _TASK, service_of(process), *_command(process))],
+            "command": [_escaped(word) for word in ("sh", "-c", _TASK, _service(process.task), *_command(process))],
             "working_dir": _escaped(process.workdir),
             "environment": {**_environment(process), **_secrets(plan)},
             "volumes": mounted,
             **({} if process.role == SIDECAR else _stop_signal(plan)),
             "stop_grace_period": f"{plan.timeouts.grace:g}s",
             **_resources(spec.resources(process.role), list(itertools.islice(gpus, len(devices(process) or ())))),
-            **(_publishing() if tensorboard.is_board(process) else _network(process, owner)),
+            **(_BOARD if tensorboard.is_board(process) else _network(process, owner)),
         }
     job = next(name for name in ("job", *map("job-{}".format, range(len(services)))) if name not in services)
     services[job] = _waiter(plan, spec)
@@ -115,7 +116,6 @@ def _stop_signal(plan: Plan) -> dict[str, str]:
 
 
 def _waiter(plan: Plan, spec: Spec) -> dict[str, Any]:
-    """Return the service that exits with the job's exit code."""
     deciding = policy.success_tasks(plan)
     optional = [each.task for each in plan.processes() if not (policy.in_gang(each) or each.required)]
     words = (str(len(deciding)), *(f" {' '.join(_service(task) for task in tasks)} " for tasks in (optional, deciding)))
@@ -128,7 +128,6 @@ def _waiter(plan: Plan, spec: Spec) -> dict[str, Any]:
 
 
 def _resources(resources: Resources, gpus: list[int]) -> dict[str, Any]:
-    """Return the limits of a container, and the GPUs visible to it."""
     fields: dict[str, Any] = {}
     if resources.cpu is not None:
         fields["cpus"] = float(resources.cpu)
@@ -140,26 +139,17 @@ def _resources(resources: Resources, gpus: list[int]) -> dict[str, Any]:
     return fields
 
 
-def service_of(process: TaskPlan) -> str:
-    """Return the service of a task: ``worker-1`` for ``worker:1``."""
-    return _service(process.task)
-
-
 def _service(task: str) -> str:
+    """Return the service of a task: ``worker-1`` for ``worker:1``."""
     return task.replace(":", "-")
 
 
 def _network(process: TaskPlan, owner: str) -> Mapping[str, Any]:
-    if service_of(process) != owner:
+    if _service(process.task) != owner:
         return {"network_mode": f"service:{owner}"}
     name = process.host if process.address is None else process.address.host
     is_named = name != "localhost" and not is_ip_address(name) and process.role != SIDECAR
     return {"networks": {"default": {"aliases": [name]}}} if is_named else {}
-
-
-def _publishing() -> Mapping[str, Any]:
-    """Publish TensorBoard's port on the loopback address only."""
-    return {"ports": [f"127.0.0.1:{tensorboard.USUAL_PORT}:{tensorboard.USUAL_PORT}"]}
 
 
 def _command(process: TaskPlan) -> Sequence[str]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from tflaunch.clusterspec.model import Spec
 from tflaunch.core import policy
 from tflaunch.errors import Problem
-from tflaunch.features.render import node_placement
+from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import as_options, cores, parts_of, wanted_of_job
 from tflaunch.features.render.target_plan import devices, program, without_devices
 from tflaunch.plan.model import Plan, TaskPlan
@@ -125,17 +125,13 @@ def one_part(spec: Spec) -> Iterator[Problem]:
 
 def placed(spec: Spec) -> Spec:
     """Return the spec on the first, second, … node of the allocation."""
-    return node_placement.onto(spec, [_NODE.format(number) for number in range(node_placement.nodes_wanted(spec))])
+    return slurm.onto(spec, [_NODE.format(number) for number in range(slurm.nodes_wanted(spec))])
 
 
 def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
-    """Return the text of a script for sbatch.
+    """Return a script for sbatch that starts the tasks of a `placed` spec in the order of its plan.
 
-    Args:
-        plan: of a `placed` spec, with fixed ports; its tasks start in its order.
-        directory: unused, because the plan's directories apply on the nodes, too.
-        server_program: unused for the same reason.
-        spec: the source of the requested resources and options.
+    ``directory`` and ``server_program`` are unused: those of the plan apply on the nodes, too.
     """
     processes = plan.processes()
     step = ["srun", "--overlap", "--nodes=1", "--ntasks=1"]  # the steps of a node share its allocation
@@ -166,7 +162,6 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
 
 
 def _ports(plan: Plan) -> int:
-    """Return how many ports the job chooses on the node with the most tasks."""
     chosen = [task.address.port for task in plan.tasks if task.address is not None and task.address.port is not None]
     return max(chosen, default=0) - FIRST_PORT + 1
 

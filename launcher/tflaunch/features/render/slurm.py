@@ -1,4 +1,4 @@
-"""Which options of sbatch the job of a plan needs. Pure."""
+"""Which options of sbatch the job of a plan needs, and on which nodes its tasks are. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tflaunch.clusterspec.model import Host, Spec
-from tflaunch.clusterspec.values import ROLES
+from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, ROLES, Address
 from tflaunch.features.render.target_plan import devices
 from tflaunch.plan import placement
 from tflaunch.plan.model import Plan, TaskPlan
@@ -18,6 +18,7 @@ _ALL_PARTS = 3  # H:M:S
 _USUAL_KILL_WAIT = 30.0
 _TO_END = 5.0  # seconds from the end of the grace until the job has ended
 _MOST_EARLY = 60.0  # seconds by which TERM may come before the time that ``--signal`` names
+_NOWHERE = Address(LOCALHOST, None)
 
 
 def parts_of(spec: Spec) -> list[list[str]]:
@@ -51,13 +52,9 @@ def as_options(wanted: Mapping[str, str]) -> list[str]:
 def wanted_of_job(
     plan: Plan, spec: Spec, processes: Sequence[TaskPlan], ending: Ending = USUAL_ENDING
 ) -> dict[str, str]:
-    """Return the sbatch options for a plan's job, or a part of it.
+    """Return the sbatch options for a plan's job, or the part of it with some processes.
 
-    Args:
-        plan: of the spec, with a host for each node.
-        spec: the spec.
-        processes: those of the part, whose resources are those of its first task.
-        ending: how Slurm ends the job.
+    The plan has a host for each node. The resources of a part are those of its first task.
     """
     resources = spec.resources(processes[0].role)
     on_node = Counter(process.host for process in processes)
@@ -140,7 +137,6 @@ def cores(cpu: str) -> int:
 
 
 def _gpus(processes: Sequence[TaskPlan]) -> Counter[str]:
-    """Return the number of GPUs needed on each node."""
     wanted: Counter[str] = Counter()
     for process in processes:
         wanted[process.host] += len(devices(process) or ())
@@ -153,3 +149,47 @@ def _merged(wanted: dict[str, str], spec: Spec) -> dict[str, str]:
         if one in spec.slurm:
             merged.pop(other, None)
     return merged
+
+
+def nodes_wanted(spec: Spec) -> int:
+    """Return a spec's scheduler nodes: one per named host, or ``nodes`` of ``slurm``."""
+    asked = spec.slurm.get("nodes", "").partition("-")[0]
+    return (
+        int(asked) if asked.isdecimal() and int(asked) and _has_counts_only(spec) else len(placement.named_hosts(spec))
+    )
+
+
+def onto(spec: Spec, nodes: Sequence[str]) -> Spec:
+    """Return the spec with its tasks placed on the nodes of a scheduler.
+
+    Tasks given only as counts are spread; otherwise the nodes replace the named hosts in order. Of the hosts' settings
+    only ``env`` and ``gpus`` are kept, and a sidecar without a host of the cluster goes to the first node. There are at
+    least as many nodes as the spec names hosts.
+    """
+    if _has_counts_only(spec) and len(nodes) > 1:
+        sidecars = {name: sidecar.model_copy(update={"host": nodes[0]}) for name, sidecar in spec.sidecars.items()}
+        return placement.spread(spec, nodes).model_copy(update={"sidecars": sidecars})
+    names = dict(zip(placement.named_hosts(spec), nodes, strict=False))
+    return _renamed(spec, names, nodes[0])
+
+
+def _has_counts_only(spec: Spec) -> bool:
+    """Whether all tasks are given as counts, without a host or port."""
+    return all(address == _NOWHERE for addresses in spec.cluster.values() for address in addresses)
+
+
+def _renamed(spec: Spec, names: Mapping[str, str], first: str) -> Spec:
+    cluster = {
+        role: tuple(Address(names[address.host], address.port) for address in addresses)
+        for role, addresses in spec.cluster.items()
+    }
+    sidecars = {
+        name: sidecar.model_copy(update={"host": names.get(sidecar.host, first)})
+        for name, sidecar in spec.sidecars.items()
+    }
+    hosts = {
+        names.get(host, host): settings.only("env", "gpus")
+        for host, settings in spec.hosts.items()
+        if host in names or host == EVERY_HOST
+    }
+    return spec.model_copy(update={"cluster": cluster, "sidecars": sidecars, "hosts": hosts})

@@ -32,14 +32,8 @@ def fixed(
 ) -> Plan:
     """Return a spec's plan with a port for every task.
 
-    Host settings for access over SSH are left out: interpreter, directory, login.
-
-    Args:
-        spec: a spec without errors.
-        directory: the directory of the spec's file.
-        machine: the machine on which tflaunch runs.
-        server: Python's arguments for `server: true`.
-        first_port: the first port on each host.
+    Host settings for access over SSH are left out: interpreter, directory, login. ``server`` are Python's arguments for
+    `server: true`.
     """
     hosts = {name: host.only("address", "env", "gpus") for name, host in spec.hosts.items()}
     bare = machine._replace(environ={}, python_directory=None, server_program=SERVER_PROGRAM)

@@ -1,18 +1,198 @@
-"""The table of engines that a spec can be rendered for. Pure."""
+"""The table of engines that a spec can be rendered for, and what each cannot express. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
-from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec import templates
+from tflaunch.clusterspec.model import Role, Spec
+from tflaunch.clusterspec.values import is_ip_address, is_loopback
 from tflaunch.errors import Problem
 from tflaunch.feature import features
-from tflaunch.features.render import compose, limits, sbatch_script
-from tflaunch.features.render.target_plan import FIRST_PORT, SERVER_PROGRAM, fixed
+from tflaunch.features.render import compose, sbatch_script
+from tflaunch.features.render.target_plan import FIRST_PORT, HOST_VALUE, SERVER_PROGRAM, fixed
+from tflaunch.plan import placeholders
+from tflaunch.plan.gpu_shares import trains_on_gpu
 from tflaunch.plan.model import Machine, Plan
 from tflaunch.plan.placement import with_gpus
+
+Rule = Callable[[Spec], Iterator[Problem]]
+
+
+def _error(where: str, message: str, hint: str) -> Problem:
+    return Problem("error", where, message, hint)
+
+
+def _texts_of_tflaunch(spec: Spec) -> Iterator[Problem]:
+    """Reject texts that only tflaunch's agent or supervisor can fill in."""
+    directories = dict(_directories(spec))
+    if spec.tensorboard is not None:
+        directories["tensorboard"] = spec.tensorboard
+    for where, text in (*_texts(spec), *directories.items()):
+        if HOST_VALUE in text or (where in directories and text.startswith("~")):
+            why = "is filled in by tflaunch's agent, and no other engine has one"
+        elif templates.ATTEMPT in placeholders.names(text):
+            why = "counts tflaunch's own restarts, and no other engine does"
+        elif placeholders.matrix_values_in(text):
+            why = "is filled in by `tflaunch up --matrix`"
+        else:
+            continue
+        yield _error(where, f"{text!r:.60} {why}", "write the value itself")
+
+
+def _fields_of_tflaunch(spec: Spec) -> Iterator[Problem]:
+    """Reject fields that only tflaunch's agents or supervisor serve."""
+    share = "remove it, and write checkpoints to a disk that all tasks share"
+    for field, is_set, what, who, remedy in (
+        ("network", spec.network == "private", "private networks are made", "agent", "remove it"),
+        ("checkpoints", spec.checkpoints is not None, "checkpoints are copied", "agents", share),
+        ("spares", bool(spec.spares), "tasks are moved to spare hosts", "supervisor", "remove it"),
+    ):
+        if is_set:
+            yield _error(field, f"{what} by tflaunch's {who}, and no other engine has one", remedy)
+
+
+def has_tasks(spec: Spec) -> Iterator[Problem]:
+    """Require a cluster: its tasks are what other engines start and wait for."""
+    if not spec.cluster:
+        yield _error("cluster", "has no task, and the engine runs tasks", "use `tflaunch up`")
+
+
+def secrets_in_variables(spec: Spec) -> Iterator[Problem]:
+    """Reject secrets in files: the engine cannot read variables from files."""
+    for name, secret in spec.secrets.items():
+        if secret.file is not None:
+            message = "is read from a file, and Compose takes the values of variables only from variables"
+            yield _error(f"secrets.{name}", message, f'write {{"env": "{name}"}}, and export it from the file')
+
+
+def alike_texts(spec: Spec) -> Iterator[Problem]:
+    """Reject an index in a directory or next to a digit.
+
+    One pod template per role cannot express it.
+    """
+    for where, text in _directories(spec):
+        if {"task.index", "task.name"}.intersection(placeholders.names(text)):
+            message = f"{text!r:.60} differs among the tasks of a role, and their pods are alike"
+            yield _error(where, message, "put {task.index} into the command or the environment")
+    for where, text in _texts(spec):
+        if re.search(r"[0-9]\{task\.index\}|\{task\.(index|name)\}[0-9]", text):
+            message = f"{text!r:.60} has a digit beside the index, which Kubernetes could not tell apart"
+            yield _error(where, message, "put another letter between them")
+
+
+def _texts(spec: Spec) -> Iterator[tuple[str, str]]:
+    for where, env in _environments(spec):
+        yield from ((f"{where}.{name}", value) for name, value in env.items())
+    yield from (("command", word) for word in spec.command or ())
+    for kind, parts in (("roles", spec.roles), ("sidecars", spec.sidecars)):
+        for name, part in parts.items():
+            yield from ((f"{kind}.{name}.command", word) for word in part.command or ())
+
+
+def _environments(spec: Spec) -> Iterator[tuple[str, Mapping[str, str]]]:
+    yield "env", spec.env
+    for kind, parts in (("roles", spec.roles), ("sidecars", spec.sidecars), ("hosts", spec.hosts)):
+        yield from ((f"{kind}.{name}.env", part.env) for name, part in parts.items())
+
+
+def _directories(spec: Spec) -> Iterator[tuple[str, str]]:
+    directories = {"workdir": spec.workdir}
+    directories |= {f"roles.{name}.workdir": role.workdir for name, role in spec.roles.items()}
+    yield from ((where, directory) for where, directory in directories.items() if directory is not None)
+
+
+def own_addresses(spec: Spec) -> Iterator[Problem]:
+    """Reject fixed addresses: the engine assigns addresses at the start."""
+    for where, host in _first(spec, lambda host: is_ip_address(host) and not is_loopback(host)):
+        message = f"{host} is an address, and the engine gives addresses of its own"
+        yield _error(where, message, "use names of hosts, or a number of tasks")
+
+
+def names_of_services(spec: Spec) -> Iterator[Problem]:
+    """Require distinct names: tasks and sidecars are services of one file."""
+    tasks = {f"{role}-{index}" for role, addresses in spec.cluster.items() for index in range(len(addresses))}
+    for name in spec.sidecars:
+        if name in tasks:
+            yield _error(f"sidecars.{name}", f"{name!r} is the name of a task's service, too", "rename it")
+
+
+def _first(spec: Spec, is_such: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    """Return the first host that matches, with its place; one suffices for a message."""
+    places = [
+        (f"cluster.{role}[{index}]", address.host)
+        for role, addresses in spec.cluster.items()
+        for index, address in enumerate(addresses)
+    ]
+    places += [(f"sidecars.{name}.host", sidecar.host) for name, sidecar in spec.sidecars.items()]
+    return itertools.islice(((where, host) for where, host in places if is_such(host)), 1)
+
+
+def one_gpu_task_per_node(spec: Spec) -> Iterator[Problem]:
+    """Reject two GPU tasks on a node: overlapping steps see the same GPUs."""
+    on_host = Counter(
+        address.host
+        for role, addresses in spec.cluster.items()
+        for address in addresses
+        if _wants_gpu(spec, role, address.host)
+    )
+    for host, count in on_host.items():
+        if count > 1:
+            message = f"{count} tasks on {host} want GPUs, and Slurm shows all steps of a node the same ones"
+            yield _error("cluster", message, "give each of these tasks a host of its own")
+
+
+def _wants_gpu(spec: Spec, role: str, host: str) -> bool:
+    gpus = (with_gpus(spec).roles.get(role) or Role()).gpus
+    if gpus is None:
+        gpus = spec.host(host).gpus if trains_on_gpu(spec.effective_strategy(), role) else 0
+    return bool(gpus)
+
+
+def image(spec: Spec) -> Iterator[Problem]:
+    """Require an image, which pods are created from."""
+    if spec.container.image is None:
+        hint = 'add "container": {"image": "NAME"}, or --set container.image=NAME'
+        yield _error("container.image", "is missing, and pods are made of an image", hint)
+
+
+def term_alone(spec: Spec) -> Iterator[Problem]:
+    """Reject another stop signal than TERM."""
+    if spec.stop_signal != "TERM":
+        yield _error("stop_signal", "is not what the engine sends, which is TERM", "remove it, and save at SIGTERM")
+
+
+def directories_of_the_image(spec: Spec) -> Iterator[Problem]:
+    """Reject relative directories: a pod does not have the spec's directory."""
+    for where, directory in _directories(spec):
+        if not directory.startswith("/"):
+            message = f"{directory!r:.60} is relative to the spec's file, which no pod has"
+            yield _error(where, message, "give the path in the image, or leave it out for the image's own")
+
+
+def alike_pods(spec: Spec) -> Iterator[Problem]:
+    """Reject host settings by which tasks of a role differ: they share a template."""
+    for role, addresses in spec.cluster.items():
+        hosts = dict.fromkeys(address.host for address in addresses)
+        environments = [spec.host(host).env for host in hosts]
+        different = next((host for host, env in zip(hosts, environments, strict=True) if env != environments[0]), None)
+        if different is not None:
+            name = next(host for host in hosts if host in spec.hosts and spec.hosts[host].env)
+            message = f"makes the tasks of {role} differ, and the pods of a role are alike"
+            yield _error(f"hosts.{name}.env", message, f"move it to roles.{role}.env")
+
+
+def gpus_of_roles(spec: Spec) -> Iterator[Problem]:
+    """Reject `gpus` of hosts: a pod requests GPUs, whatever its host has."""
+    for name, host in spec.hosts.items():
+        if host.gpus is not None and all(spec.resources(role).gpu is None for role in spec.cluster):
+            message = "says what a host has, and pods ask for what they want"
+            yield _error(f"hosts.{name}.gpus", message, "set container.resources.gpu, or gpus in roles")
 
 
 def _as_it_is(spec: Spec) -> Spec:
@@ -28,7 +208,7 @@ class Engine(NamedTuple):
     """
 
     write: Callable[[Plan, str, str, Spec], str]
-    rules: tuple[limits.Rule, ...]
+    rules: tuple[Rule, ...]
     placed: Callable[[Spec], Spec] = _as_it_is
     has_server: bool = False
     first_port: int = FIRST_PORT
@@ -38,33 +218,33 @@ def _jobset() -> dict[str, Engine]:
     """Return the engine with pods like a supervisor's; {} without `kubernetes`."""
     if "kubernetes" not in features():
         return {}
-    from tflaunch.features.render import jobset, pods  # of another feature, which may be gone
+    from tflaunch.features.render import jobset  # of another feature, which may be gone
 
     rules = (
-        limits.tasks,
-        limits.image,
-        limits.term_alone,
-        limits.alike_texts,
-        limits.own_addresses,
-        limits.directories_of_the_image,
-        limits.alike_pods,
-        limits.gpus_of_roles,
-        pods.names,
+        has_tasks,
+        image,
+        term_alone,
+        alike_texts,
+        own_addresses,
+        directories_of_the_image,
+        alike_pods,
+        gpus_of_roles,
+        jobset.names,
     )
-    return {"jobset": Engine(jobset.render, rules, pods.placed)}
+    return {"jobset": Engine(jobset.render, rules, jobset.placed)}
 
 
 ENGINES: Mapping[str, Engine] = {
     "slurm": Engine(
         sbatch_script.render,
-        (limits.tasks, limits.term_alone, limits.own_addresses, limits.one_gpu_task_per_node, sbatch_script.one_part),
+        (has_tasks, term_alone, own_addresses, one_gpu_task_per_node, sbatch_script.one_part),
         sbatch_script.placed,
         first_port=sbatch_script.FIRST_PORT,
     ),
     **_jobset(),
     "compose": Engine(
         compose.render,
-        (limits.tasks, limits.own_addresses, limits.names_of_services, limits.secrets_in_variables),
+        (has_tasks, own_addresses, names_of_services, secrets_in_variables),
         has_server=True,
     ),
 }
@@ -72,19 +252,12 @@ ENGINES: Mapping[str, Engine] = {
 
 def find_problems(engine: str, spec: Spec) -> list[Problem]:
     """Return the problems of a spec with an engine."""
-    return limits.find_limits(spec, ENGINES[engine].rules)
+    rules = (_texts_of_tflaunch, _fields_of_tflaunch, *ENGINES[engine].rules)
+    return [problem for rule in rules for problem in rule(spec)]
 
 
 def plan_for_target(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> Plan:
-    """Return the plan to render for an engine.
-
-    Args:
-        engine: a name in `ENGINES`.
-        spec: a spec without errors and without `find_problems`.
-        directory: the directory of the spec's file.
-        machine: the machine on which tflaunch runs.
-        server_text: the program of `server: true`.
-    """
+    """Return the plan to render for an engine; ``server_text``: the program of `server: true`."""
     chosen = ENGINES[engine]
     server = (SERVER_PROGRAM,) if chosen.has_server else ("-c", server_text)
     return fixed(chosen.placed(with_gpus(spec)), directory, machine, server, chosen.first_port)

@@ -97,11 +97,7 @@ class Redactor:
     """Hides given values, then what looks secret by its context or its form."""
 
     def __init__(self, values: set[str]) -> None:
-        """Prepare to hide secrets.
-
-        Args:
-            values: the values to hide, as text; those shorter than `_SHORTEST` are not hidden.
-        """
+        """Prepare to hide values; those shorter than `_SHORTEST` are not hidden."""
         forms = {form for value in values for form in _forms(value) if len(form) >= _SHORTEST}
         ordered = sorted(forms, key=lambda form: (-len(form), form))  # longest first, as one may be a prefix of another
         self.longest = max([_LONGEST_PLACE, *map(len, ordered)])

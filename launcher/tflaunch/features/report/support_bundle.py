@@ -1,4 +1,4 @@
-"""Pack plan, events and output of a run into one file, without secrets."""
+"""`report`: pack plan, events and output of a run into one file, without secrets."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ import os
 import platform
 import shutil
 import stat
+import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import click
 import psutil
 
+from tflaunch.cli.arguments.select import complete_runs
+from tflaunch.cli.arguments.spec import say
 from tflaunch.client import runs
 from tflaunch.client.secret_values import find_secrets
 from tflaunch.core import replay
 from tflaunch.core.job_state import Phase
-from tflaunch.errors import TflaunchError
+from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.explain import summary
+from tflaunch.explain.wording import counted, memory
 from tflaunch.features.report.redaction import HIDDEN, Redactor, secrets_in_command, secrets_in_environment
 from tflaunch.plan.model import SecretSource
 from tflaunch.store import journal
@@ -34,13 +39,68 @@ _CHUNK = 1024 * 1024
 _MOST_PLAN = 256 * 1024 * 1024
 _MOST_IN_MEMORY = 1024 * 1024
 _PACKAGES = ("tensorflow", "tf-keras", "keras", "tensorboard", "click", "paramiko", "psutil", "pydantic")
-
-
 BLIND = (
     "those in other forms, such as cookies, lines of .netrc and arguments of curl -u or sshpass -p, are not found:"
     " look with --show before you share"
 )
 """Which secrets stay."""
+
+
+@click.command()
+@click.argument("run", required=False, shell_complete=complete_runs)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write to FILE, in place of what is there; - is stdout. Default: a new file RUN-report.tar.gz here.",
+)
+@click.option("--logs", "with_logs", is_flag=True, help="Also pack the last 4 MiB of what each task has printed.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be packed.")
+@click.option("--show", is_flag=True, help="Only print the text that would be packed.")
+def report(run: str | None, output: str | None, with_logs: bool, dry_run: bool, show: bool) -> None:
+    """Pack what tflaunch knows about RUN into one file to send with a question, and print its path.
+
+    It contains the spec, the plan, the journal and a description of this machine, and the output of tasks only with
+    --logs. Secrets are replaced by ***: values of variables, options and fields whose names say so, such as API_KEY or
+    password, passwords in URLs, private keys, and what has the form of a known token. Each file is listed with the
+    number of replaced secrets. Secrets in any other form stay, such as cookies, lines of .netrc and arguments of
+    curl -u or sshpass -p, so look with --show before you share. RUN is the name of a run or job, or a prefix of one:
+    the live run is used, or else the newest.
+
+    \b
+    Example:
+      tflaunch report --logs --show | less
+      tflaunch report -o question.tar.gz
+    """
+    if output is not None and (dry_run or show):
+        raise click.UsageError("-o writes a report; --dry-run and --show write none; leave out one of them")
+    directory = runs.find_run(run)
+    diagnosis = diagnose(directory, with_logs)
+    if dry_run or show:
+        shown = sys.stdout.buffer if show else None
+        _list(preview(directory, diagnosis, shown, with_logs=with_logs), is_result=not show)
+        return
+    if output == "-" and sys.stdout.isatty():
+        raise TflaunchError("stdout is a terminal; name a file with -o", EXIT_USAGE)
+    path = Path(output or f"{directory.name}-report.tar.gz")
+    target = sys.stdout.buffer if output == "-" else path
+    try:
+        _list(pack(directory, diagnosis, target, with_logs=with_logs, replace=output is not None))
+    except FileExistsError:
+        raise TflaunchError(f"{path} exists; remove it, or name a file with -o", EXIT_USAGE) from None
+    say(f"secrets that were found are replaced; {BLIND}")
+    if target is path:
+        click.echo(path)
+
+
+def _list(entries: Sequence[Entry], is_result: bool = False) -> None:
+    """List a report's entries, on stdout if the list is the requested result."""
+    width = max(len(entry.name) for entry in entries)
+    for entry in entries:
+        hidden = f"{counted(entry.hidden, 'secret')} replaced" if entry.hidden else ""
+        remarks = ", ".join(filter(None, [hidden, entry.note]))
+        line = f"{entry.name:<{width}}  {memory(entry.size):>6}  {remarks}".rstrip()
+        click.echo(line, err=not is_result)
 
 
 class Entry(NamedTuple):
@@ -76,14 +136,9 @@ def diagnose(directory: Path, with_logs: bool) -> str:
 def pack(
     run: Path, diagnosis: str, target: Path | IO[bytes], *, with_logs: bool = False, replace: bool = False
 ) -> list[Entry]:
-    """Write the report on a run, a .tar.gz file, and return its entries.
+    """Write the report on a run, a .tar.gz file, to a path or stream, and return its entries.
 
-    Args:
-        run: the run's directory.
-        diagnosis: a text about what happened.
-        target: the file to create, or a stream to write to.
-        with_logs: whether to pack what the tasks have printed.
-        replace: whether to replace an existing file.
+    A file at this path is only replaced if ``replace`` says so.
 
     Raises:
         OSError: something cannot be read or written; an incomplete file is removed.
@@ -232,7 +287,6 @@ def secrets_of(run: Path) -> set[str]:
 
 
 def _declared_secrets(run: Path) -> set[str]:
-    """Return the values of the plan's secrets that can be read now."""
     try:
         sources = {name: SecretSource(**source) for name, source in _plan(run).get("secrets", {}).items()}
         secrets, _ = find_secrets(sources)
@@ -242,7 +296,6 @@ def _declared_secrets(run: Path) -> set[str]:
 
 
 def _tasks(run: Path) -> list[Any]:
-    """Return the tasks of the plan."""
     plan = _plan(run)
     return [*_field(plan, "tasks", list), *_field(plan, "sidecars", list)]
 

@@ -1,7 +1,5 @@
 """Run jobs of Slurm, and on the nodes that Slurm has given."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Engine, Feature, Location, Option, Verb, Watching
 
 FEATURE = Feature(
@@ -39,7 +37,9 @@ With --on slurm it is a Slurm job.
     },
     problems="tflaunch.features.slurm.allocation:find_warnings",
     locations=(Location(("slurm.json",), "tflaunch.features.slurm.location:find_slurm_run"),),
-    watchers=(Watching("tflaunch.features.slurm.job_ends:GraceTime", lambda run: run.config.explain_term is not None),),
+    watchers=(
+        Watching("tflaunch.features.slurm.supervise:GraceTime", lambda run: run.config.explain_term is not None),
+    ),
     discover={"slurm": "tflaunch.features.slurm.discovery:Slurm"},
     verbs={"supervise": Verb("tflaunch.features.slurm.supervise:supervise")},
 )

@@ -127,28 +127,6 @@ def _reason(errors: str) -> str:
     return "; ".join(dict.fromkeys(line for line in lines if line and not line.startswith("Try ")))
 
 
-def submit_script(script: str) -> str:
-    """Submit a batch script, and return its job ID.
-
-    Raises:
-        NoSlurmError: this machine has no sbatch.
-        BadOptionError: the script has an option that sbatch does not know.
-        SlurmError: Slurm rejects the job.
-    """
-    return run_command("sbatch", "--parsable", given=script).strip().partition(";")[0]
-
-
-def test_script(script: str) -> None:
-    """Have Slurm check a batch script without submitting it.
-
-    Raises:
-        NoSlurmError: this machine has no sbatch.
-        BadOptionError: the script has an option that sbatch does not know.
-        SlurmError: Slurm would reject the job, or could not start it on any of its nodes.
-    """
-    run_command("sbatch", "--test-only", given=script)
-
-
 def show(*what: str, patience: float = _PATIENCE) -> dict[str, str]:
     """Return the fields of `scontrol show`; of a heterogeneous job, its script's part.
 

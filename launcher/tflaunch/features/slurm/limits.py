@@ -72,7 +72,7 @@ def _place_in(spec: Spec, roles: Collection[str], where: str) -> str:
 def try_script(script: str) -> list[Problem]:
     """Return problems for which Slurm would refuse a script or never start it, or []."""
     try:
-        commands.test_script(script)
+        commands.run_command("sbatch", "--test-only", given=script)
     except NoSlurmError as error:
         return [Problem.error("", str(error), "run this on a login node of a Slurm cluster")]
     except BadOptionError as error:

@@ -6,19 +6,21 @@ import itertools
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tflaunch import private_files
 from tflaunch.cli.arguments.launch import Launching, LaunchOptions, check_extras
 from tflaunch.client.secret_values import read_secrets
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import SpecFile
+from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
-from tflaunch.features.render import node_placement, slurm
-from tflaunch.features.render.slurm import Ending
-from tflaunch.features.slurm import batch, commands, job_parts, limits
+from tflaunch.features.render import slurm
+from tflaunch.features.render.slurm import Ending, parts_of
+from tflaunch.features.slurm import batch, commands, limits
 from tflaunch.features.slurm.commands import BadOptionError, NoSlurmError, SlurmError
 from tflaunch.own_process import own_command
 from tflaunch.plan import placeholders
@@ -38,15 +40,13 @@ _SCRIPT = """\
 {options}
 exec {command}
 """
+_OF_NODES = ("constraint", "cpus", "gpus", "gres", "mem", "nodes", "ntasks")
 
 
 def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path], None] | None = None) -> Submitted:
     """Submit a run of a spec, after checking what can be checked without the nodes.
 
-    Args:
-        file: the spec.
-        order: how to start it.
-        write_function: writes the function that the tasks call into a new directory; None if they run commands.
+    ``write_function`` writes the function that the tasks call into a new directory; None if they run commands.
 
     Raises:
         SpecError: the spec is invalid; lists all problems.
@@ -69,7 +69,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
             write_function(directory.function)
         comment = f"{spec.slurm.get('comment', '')} {batch.MARK}{directory.path}".strip()
         marked = spec.model_copy(update={"slurm": {**spec.slurm, "comment": comment}})
-        job = _submit(directory, order, job_parts.wanted(plan, marked, ending))
+        job = _submit(directory, order, wanted(plan, marked, ending))
     except TflaunchError:
         file_trees.remove_tree(str(directory.path))  # the run never existed
         raise
@@ -86,14 +86,14 @@ def check_spec(file: SpecFile, order: SpecOrder) -> list[Problem]:
     ending = limits.find_ending()
     found = _problems_there(plan, spec, ending)
     if all(problem.severity != "error" for problem in found):
-        found += limits.try_script(_script(job_parts.wanted(plan, spec, ending), ["true"]))
+        found += limits.try_script(_script(wanted(plan, spec, ending), ["true"]))
     directories = {"TFLAUNCH_HOME": home(), "the spec": Path(order.directory)}
     return [*problems, *found, *limits.unshared_directories(directories)]
 
 
 def _problems_there(plan: Plan, spec: Spec, ending: Ending) -> list[Problem]:
     """Return the known obstacles of a job, each once."""
-    parts = zip(slurm.parts_of(spec), job_parts.wanted(plan, spec, ending), strict=True)
+    parts = zip(slurm.parts_of(spec), wanted(plan, spec, ending), strict=True)
     return list(
         dict.fromkeys(each for roles, wanted in parts for each in limits.find_problems(wanted, spec, roles, ending))
     )
@@ -146,14 +146,14 @@ def _on_assumed_nodes(file: SpecFile, order: SpecOrder) -> Spec:
         message = f"is {spec.pool!r}, and --on slurm takes the nodes that Slurm gives"
         raise SpecError(file.source, [Problem("error", "hosts.discover", message, "remove one of them")])
     spec = resolve.with_hosts(file.source, spec.model_copy(update={"pool": None}), file.directory, is_offline=True)
-    if problems := list(job_parts.problems(spec)):
+    if problems := list(problems_of_parts(spec)):
         raise SpecError(file.source, problems)
     numbers = itertools.count(1)
 
     def on_nodes(_: int, part: Spec) -> Spec:
-        return node_placement.onto(part, [f"node-{next(numbers)}" for _ in range(node_placement.nodes_wanted(part))])
+        return slurm.onto(part, [f"node-{next(numbers)}" for _ in range(slurm.nodes_wanted(part))])
 
-    return job_parts.placed(spec, on_nodes)
+    return placed(spec, on_nodes)
 
 
 def load_spec(file: SpecFile, order: SpecOrder) -> Spec:
@@ -170,7 +170,7 @@ def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[s
     text = _script([{**ours, **first}, *others], command)
     private_files.write_text(directory.path / batch.SCRIPT_NAME, text)
     try:
-        job = commands.submit_script(text)
+        job = commands.run_command("sbatch", "--parsable", given=text).strip().partition(";")[0]
     except SlurmError as error:
         raise _refused(error) from None
     batch.note_job(directory.path, job)
@@ -188,3 +188,60 @@ def _refused(error: SlurmError) -> TflaunchError:
         return TflaunchError(message, EXIT_PREFLIGHT)
     message = f'Slurm does not take the job: {error}; correct the options of sbatch on the command line or in "slurm"'
     return TflaunchError(message, EXIT_USAGE if isinstance(error, BadOptionError) else EXIT_PREFLIGHT)
+
+
+def problems_of_parts(spec: Spec) -> Iterator[Problem]:
+    """Find what keeps the roles of a spec from having different resources."""
+    if spec.discover:
+        for role, settings in spec.roles.items():
+            if settings.resources.model_fields_set:
+                message = "asks for nodes of its own, and discover finds nodes that are alike"
+                yield Problem("error", f"roles.{role}.resources", message, "give numbers of tasks in cluster")
+        return
+    parts = parts_of(spec)
+    if len(parts) > 1:
+        yield from _shared_hosts(spec, parts)
+        for name in spec.slurm:
+            if name.startswith(_OF_NODES):
+                message = "is about nodes, and roles with different resources have different nodes"
+                yield Problem("error", f"slurm.{name}", message, "write what each task needs as roles.ROLE.resources")
+
+
+def _shared_hosts(spec: Spec, parts: list[list[str]]) -> Iterator[Problem]:
+    users: dict[str, str] = {}
+    for roles in parts:
+        for role in roles:
+            for host in dict.fromkeys(address.host for address in spec.cluster[role] if address.host != LOCALHOST):
+                other = users.setdefault(host, role)
+                if other not in roles:
+                    message = f"differs from that of {other}, and both have tasks on {host!r}"
+                    yield Problem("error", f"roles.{role}.resources", message, "give them different hosts")
+
+
+def placed(spec: Spec, place: Callable[[int, Spec], Spec]) -> Spec:
+    """Return the spec with its tasks on nodes.
+
+    ``place`` returns the spec of a part, given its number, with its tasks on the nodes of the part.
+    """
+    parts = parts_of(spec)
+    part_of = {address.host: n for n, roles in enumerate(parts) for role in roles for address in spec.cluster[role]}
+    merged: dict[str, dict[str, Any]] = {"cluster": dict.fromkeys(spec.cluster), "hosts": {}, "sidecars": {}}
+    for number, roles in enumerate(parts):
+        part: dict[str, Any] = {
+            "cluster": {role: spec.cluster[role] for role in roles},
+            "sidecars": {name: each for name, each in spec.sidecars.items() if part_of.get(each.host, 0) == number},
+        }
+        found = place(number, spec.model_copy(update=part))
+        for field, values in merged.items():
+            values.update(getattr(found, field))
+    return spec.model_copy(update={**merged, "discover": {}, "pool": None})
+
+
+def wanted(plan: Plan, spec: Spec, ending: Ending) -> list[dict[str, str]]:
+    """Return each part's sbatch options; arguments as in `render.slurm.wanted_of_job`."""
+    parts = parts_of(spec)
+    if len(parts) == 1:
+        return [slurm.wanted_of_job(plan, spec, plan.processes(), ending)]
+    nodes = [{task.host for task in plan.tasks if task.role in roles} for roles in parts]
+    there = [[each for each in plan.processes() if each.host in some] for some in nodes]
+    return [slurm.wanted_of_job(plan, spec, processes, ending) for processes in there]

@@ -153,7 +153,6 @@ class _Login:
         raise LinkError(self._refusal(verdict, tried, problems) + self._hint)
 
     def _try(self, offer: Offer, tried: Sequence[str]) -> None:
-        """Offer a key and wait for the reply."""
         done = threading.Event()
         try:
             self._transport.auth_publickey(self._user, offer.key, done)

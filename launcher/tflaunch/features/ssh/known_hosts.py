@@ -82,12 +82,7 @@ class KnownHosts:
     def check(self, name: str, port: int, key: paramiko.PKey, command: str, rsa_bits: int = 1024) -> None:
         """Check the key that a host presents against the known keys.
 
-        Args:
-            name: the host's name in known_hosts, without a port.
-            port: the port of its sshd.
-            key: the key.
-            command: the command that lets the user inspect and accept the key.
-            rsa_bits: the minimum size of an RSA key, in bits.
+        ``name`` is the host's in known_hosts, without a port; ``command`` lets the user inspect and accept the key.
 
         Raises:
             LinkError: the key is unknown, differs from the known one, is revoked, or is too short.
@@ -108,7 +103,6 @@ class KnownHosts:
         raise LinkError(self._verdict(_with_port(name, port), lines, key, objection, command))
 
     def _verdict(self, name: str, lines: Sequence[Line], key: paramiko.PKey, objection: str, command: str) -> str:
-        """Return the fault of a key, and its remedy."""
         kind, shown = key.get_name(), fingerprint(key.asbytes())
         kept = self._files[0] if self._files else os.devnull  # the file to which ssh adds what the user accepts
         remedy = f"connect once with `{command}` and compare the fingerprint"
@@ -171,7 +165,6 @@ def _with_port(name: str, port: int) -> str:
 
 
 def _lines(path: str) -> Iterator[Line]:
-    """Yield the well-formed lines of a file."""
     try:
         with open(path, "rb") as file:
             raw = file.read(MAX_BYTES + 1)

@@ -203,12 +203,10 @@ class _Options:
             )
 
     def get(self, key: str, default: str = "") -> str:
-        """Return the first value of a keyword."""
         found = self.values.get(key)
         return found[0] if found else default
 
     def is_on(self, key: str) -> bool:
-        """Return whether a keyword is set to yes."""
         return self.get(key).lower() in ("yes", "true")
 
     def expand(self, text: str) -> str:
@@ -230,7 +228,6 @@ class _Options:
         return {"%": "%", "u": local_user(), **there, **ours}
 
     def path(self, text: str) -> str:
-        """Return a path with its ~, tokens and variables expanded."""
         return self.expand(os.path.expanduser(text))
 
 

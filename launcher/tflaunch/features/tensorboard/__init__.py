@@ -1,7 +1,5 @@
 """Show event files with TensorBoard."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(

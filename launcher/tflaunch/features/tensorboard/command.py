@@ -15,7 +15,7 @@ from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import WholeNumber, say
 from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.features.port_holder import listen_on_first
+from tflaunch.features.port_holder import LOOPBACK, listen_on_first
 from tflaunch.install_command import command_for_package
 from tflaunch.interruptible import wait_readable
 from tflaunch.interrupts import interrupt_at_end
@@ -26,7 +26,6 @@ from tflaunch_worker import host_vars, linux
 from tflaunch_worker.agent.network import listening_sockets
 from tflaunch_worker.readable import exit_words
 
-_LOOPBACK = "127.0.0.1"
 _PROBE = "import importlib.util; sys.exit(importlib.util.find_spec('tensorboard') is None)"
 _POLL_INTERVAL = 0.1  # seconds
 _STOP_TIMEOUT = 5.0  # seconds from TERM to KILL
@@ -60,7 +59,7 @@ def tensorboard(run: str | None, port: int | None) -> int:
         raise TflaunchError(f"the spec of {directory.name} names no event files: {remedy}", EXIT_USAGE)
     program, workdir, logdir = _board_here(plan, process)
     python = _python_with_tensorboard([program, sys.executable], workdir)
-    return _serve([python, "-c", PROGRAM, "--logdir", logdir, "--host", _LOOPBACK], workdir, port)
+    return _serve([python, "-c", PROGRAM, "--logdir", logdir, "--host", LOOPBACK], workdir, port)
 
 
 def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
@@ -105,11 +104,8 @@ def _python_with_tensorboard(candidates: list[str], workdir: str) -> str:
 def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
     """Run TensorBoard until a signal arrives; return the exit code of the command.
 
-    Args:
-        argv: the command of TensorBoard without its port.
-        workdir: where to run it.
-        wanted: the port that the user requests. If it is None and another program takes the port before TensorBoard
-            listens on it, TensorBoard starts again on another port.
+    ``argv`` has no port, and ``wanted`` is the one that the user requests. If that is None and another program takes
+    the port before TensorBoard listens on it, TensorBoard starts again on another port.
 
     Raises:
         TflaunchError: TensorBoard exited by itself, or the requested port is not free.
@@ -150,7 +146,6 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
 
 
 def _wait_for(process: subprocess.Popen[bytes]) -> int:
-    """Wait until a process has exited, and return its exit code."""
     pidfd = linux.open_pidfd(process.pid)
     if pidfd is not None:
         try:
@@ -161,7 +156,6 @@ def _wait_for(process: subprocess.Popen[bytes]) -> int:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Terminate TensorBoard and its child processes."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

@@ -1,7 +1,5 @@
 """Show runs in a browser."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Option, Verb, Watching, if_given
 
 FEATURE = Feature(
@@ -9,10 +7,10 @@ FEATURE = Feature(
     options={
         "web": Option(
             "Show the run in a browser, too: print a link to a page about it.",
-            check="tflaunch.features.web.page_beside:check_start",
+            check="tflaunch.features.web.command:check_start",
         ),
     },
-    watchers=(Watching("tflaunch.features.web.page_beside:PageBeside", if_given("web")),),
+    watchers=(Watching("tflaunch.features.web.command:PageBeside", if_given("web")),),
     verbs={
         "web": Verb("tflaunch.features.web.command:web", "Look at runs", "Show runs in a browser.", after="ls"),
     },

@@ -31,8 +31,7 @@ from tflaunch.features.hang.evidence_collector import request_stacks
 from tflaunch.features.report.redaction import Redactor
 from tflaunch.features.web import actions, inspection, run_files
 from tflaunch.features.web.actions import named_run, run_called
-from tflaunch.features.web.feed import Feeds, encode_event
-from tflaunch.features.web.log_feed import LogFeed, shown
+from tflaunch.features.web.feed import Feeds, LogFeed, encode_event, shown
 from tflaunch.plan import selectors
 from tflaunch.records import as_json
 from tflaunch.store.history import Figures, read_history
@@ -258,7 +257,6 @@ def _stream(events: AsyncIterator[bytes]) -> Response:
 
 
 def _observer(directory: Path) -> Observer:
-    """Return an observer that has read the journal."""
     observer = Observer(directory)
     observer.catch_up()
     if observer.client is not None:

@@ -1,16 +1,20 @@
-"""Follow a run in a thread for all its pages: status, timeline and messages."""
+"""Follow a run in a thread for all its pages: status, timeline, messages, and the output of tasks."""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from starlette.concurrency import run_in_threadpool
 
 from tflaunch import records
 from tflaunch.client.observer import ObservedStep, Observer, current_status
@@ -21,10 +25,10 @@ from tflaunch.explain.explanation import explain_run
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.features.file_tree import tree_size
 from tflaunch.features.web.inspection import machines_of
-from tflaunch.features.web.timeline import Timeline
-from tflaunch.features.web.waits import waits_of
-from tflaunch.records import as_json
+from tflaunch.features.web.timeline import Timeline, waits_of
+from tflaunch.store.log_reader import Line, LogReader
 from tflaunch.store.log_writer import tail
+from tflaunch.tui.formatting import as_text
 
 _POLL = 1.0  # seconds between two reads of a run in which nothing changes
 _MIN_INTERVAL = 0.3  # seconds between two reads of a run in which much changes
@@ -34,6 +38,13 @@ _MOST_MESSAGES = 500
 _BETWEEN_SIZES = 30.0  # seconds between two measurements of a run's directory, at least
 _SHARE_OF_SIZES = 0.01  # of the time, at most: there may be many files
 _LINGER = 5.0  # seconds without a page after which a run is not followed any more: a page that is reloaded comes back
+_FIRST_LINES = 2000  # of all tasks together
+_LEAST_LINES = 5  # of each task
+_MOST_LINES = 4000  # that a page can be behind; of more, the last ones are sent
+_MOST_BYTES = 4_000_000
+
+ShownLine = tuple[float, str, int, str]
+"""Time, task, attempt and text of a line."""
 
 
 class Piece(NamedTuple):
@@ -133,7 +144,6 @@ class RunFeed:
                 observer.client.close()
 
     def _take(self, observer: Observer) -> None:
-        """Publish how the run is now, and wait a little."""
         steps = self._catch_up(observer)
         outcome, current = observer.outcome, current_status(self.directory)
         steps += self._catch_up(observer)
@@ -146,7 +156,7 @@ class RunFeed:
             self._publish("machines", machines_of(self.directory, observer.job, self._gpus))
         waits = records.as_json(waits_of(observer.job, observer.epoch)) if observer.outcome is Outcome.LIVE else []
         more = {"explanation": records.as_json(explained), "waits": waits, "size": self._size_on_disk()}
-        self._publish("status", {**as_json(current), **more, "now": time.time()})
+        self._publish("status", {**records.as_json(current), **more, "now": time.time()})
         self.pieces.pop("trouble", None)
         if observer.outcome is Outcome.LIVE:
             self._is_forgotten.wait(_MIN_INTERVAL + _PER_TASK * len(current.tasks))
@@ -208,3 +218,69 @@ class Feeds:
             self._feeds[directory] = RunFeed(directory, self._linger, partial(self._feeds.pop, directory))
         feed = self._feeds[directory]
         return feed, feed.enter()
+
+
+class LogFeed:
+    """The output of some tasks, from their last lines on."""
+
+    def __init__(self, reader: LogReader, tasks: Sequence[str]) -> None:
+        """Read the last lines; ``reader`` is one of ``tasks``."""
+        tail = max(_FIRST_LINES // len(tasks), _LEAST_LINES)
+        self._reader = reader
+        self._last: dict[str, deque[ShownLine]] = {task: deque(maxlen=tail) for task in tasks}
+        self._parts: deque[bytes] = deque()  # events
+        self._sizes: deque[int] = deque()  # of the parts, in lines
+        self._count = 0  # of all parts that there were
+        self._turn: tuple[int, bool] | None = None
+        self._reading = asyncio.Lock()
+        self._is_cut = False
+        self._keep(shown(reader.read(tail=tail + 1)))
+
+    async def update(self, turn: int, is_over: bool) -> None:
+        """Read new lines, unless another page did so in this turn of the run's feed."""
+        async with self._reading:
+            if self._turn != (turn, is_over):
+                await run_in_threadpool(self._read, is_over)
+                self._turn = (turn, is_over)
+
+    def since(self, seen: int | None) -> tuple[int, list[bytes]]:
+        """Return events since the first ``seen`` parts, and the present number of parts.
+
+        A new page, for which ``seen`` is None, gets ``cut``, too, if there are lines before its first ones.
+        """
+        if seen is None:
+            lines = _event(heapq.merge(*self._last.values(), key=lambda line: line[0]))
+            return self._count, [lines, *([encode_event("cut", "{}")] if self._is_cut else [])]
+        missed = min(self._count - seen, len(self._parts))
+        return self._count, list(self._parts)[len(self._parts) - missed :]
+
+    def _read(self, is_over: bool) -> None:
+        lines = self._keep(shown(self._reader.new_lines()))
+        if is_over:
+            lines += self._keep(shown(self._reader.rest()))
+        if lines:
+            self._sizes.append(len(lines))
+            self._parts.append(_event(lines))
+            self._count += 1
+        while len(self._parts) > 1 and (sum(self._sizes) > _MOST_LINES or sum(map(len, self._parts)) > _MOST_BYTES):
+            self._parts.popleft()
+            self._sizes.popleft()
+
+    def _keep(self, lines: Iterable[ShownLine]) -> deque[ShownLine]:
+        """Keep each task's last lines for later pages; return the last lines of all."""
+        kept: deque[ShownLine] = deque(maxlen=_MOST_LINES)
+        for line in lines:
+            of_task = self._last[line[1]]
+            self._is_cut |= len(of_task) == of_task.maxlen
+            of_task.append(line)
+            kept.append(line)
+        return kept
+
+
+def shown(lines: Iterable[Line]) -> Iterator[ShownLine]:
+    """Return lines as pages get them."""
+    return ((round(line.time, 3), line.task, line.attempt, as_text(line.text)) for line in lines)
+
+
+def _event(lines: Iterable[ShownLine]) -> bytes:
+    return encode_event("lines", json.dumps(list(lines), separators=(",", ":")))

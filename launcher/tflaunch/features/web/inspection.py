@@ -131,12 +131,10 @@ def shown_value(name: str, value: str, redactor: Redactor) -> str:
 
 
 def _current_plan(job: Job) -> Plan:
-    """Return the plan of the current attempt, with the tasks of lost hosts."""
     return attempts.resolve(attempts.moved(job.original, job.places), job.ports)
 
 
 def _given(job: Job, plan: Plan, process: TaskPlan, redactor: Redactor) -> dict[str, Any]:
-    """Return the input of a process in the current attempt."""
     filled = placeholders.fill(process, plan, job.run, str(job.tasks[process.task].attempt))
     config = compile_tf_config(plan.strategy, attempts.addresses(plan), process.role, process.task_index)
     env = {key: shown_value(key, value, redactor) for key, value in filled.env.items()}
@@ -191,7 +189,6 @@ def _start_of(path: Path, redactor: Redactor, most: int) -> tuple[str | None, bo
 
 
 def _without_secrets(value: Any, redactor: Redactor) -> Any:
-    """Return the content of a record with secrets replaced."""
     if isinstance(value, dict):
         return {_shown(redactor, key): _without_secrets(inner, redactor) for key, inner in value.items()}
     return _shown(redactor, value) if isinstance(value, str) else value

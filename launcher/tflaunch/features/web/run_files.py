@@ -90,15 +90,8 @@ def list_files(directory: Path, plan: Plan) -> dict[str, Any]:
 def open_file(directory: Path, plan: Plan, parts: Sequence[bytes]) -> tuple[IO[bytes], Redactor | None]:
     """Open a file that `list_files` offers.
 
-    No part of the path is followed if it is a link, whoever puts it there in the meantime.
-
-    Args:
-        directory: the run's directory.
-        plan: the run's plan.
-        parts: the group, and the path in it.
-
-    Returns:
-        A regular file, and what replaces the secrets in it, None if it is sent as it is.
+    No part of the path is followed if it is a link, whoever puts it there in the meantime. The ``parts`` are the group,
+    and the path in it. What replaces the secrets in the file is None if that is sent as it is.
 
     Raises:
         OSError: the file does not exist, or is not for users: a link, a pipe, or one of tflaunch's own.

@@ -1,0 +1,58 @@
+"""Files that are fetched in parts, each continued where an earlier attempt stopped, and their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import BinaryIO
+
+from tflaunch import private_files
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ = 1 << 20
+
+
+def hash_file(file: BinaryIO) -> tuple[hashlib._Hash, int]:
+    """Return the SHA-256 of the rest of a file, and its size in bytes."""
+    digest, size = hashlib.sha256(), 0
+    while data := file.read(_READ):
+        digest.update(data)
+        size += len(data)
+    return digest, size
+
+
+class FetchedFile:
+    """What has arrived of a file whose content has a known hash."""
+
+    def __init__(self, path: Path, sha256: str) -> None:
+        """Take up what is at a path.
+
+        Raises:
+            OSError: it cannot be read or created.
+        """
+        self.path = path
+        self._wanted = sha256
+        private_files.make_directories(path.parent)
+        with open(os.open(path, _FLAGS, 0o600), "rb") as file:
+            self.sha256, self.size = hash_file(file)
+
+    def append(self, data: bytes) -> None:
+        """Store the next bytes.
+
+        Raises:
+            OSError: the disk is full, for instance.
+        """
+        with open(self.path, "ab", buffering=0) as file:
+            while data:
+                written = file.write(data) or 0
+                self.sha256.update(data[:written])
+                self.size += written
+                data = data[written:]
+
+    def is_intact(self) -> bool:
+        """Return whether all of it has arrived; remove a file with another content."""
+        if self.sha256.hexdigest() == self._wanted:
+            return True
+        self.path.unlink(missing_ok=True)
+        return False
