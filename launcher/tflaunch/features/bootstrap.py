@@ -250,6 +250,13 @@ class BootConnectors:
         self.patience = patience
         self.archive = build_archive()
 
+    def bring(
+        self, stream: Stream, mode: str, host: HostPlan, end: float, stays: str = "", warm: str | None = None
+    ) -> None:
+        """Connect a stream to the agent of the run there; the arguments are those of `request` and `Boot`."""
+        sent = request(mode, self.run, host, self.archive, self.patience, stays=stays, warm=warm)
+        Boot(stream, host, end).bring(sent, self.archive)
+
 
 class Archive(NamedTuple):
     """The agent's modules as JSON, their SHA-256, and the program that unpacks them."""

@@ -51,7 +51,7 @@ def test_what_cannot_be_done_is_refused_with_an_example(text: str, reason: str) 
 
 
 def struck(history: History, verb: str = "kill") -> FaultOutcome:
-    return drill.mark_injected(FaultOutcome(Fault(verb, "worker:0", HERE, 5, None)), history.job, history.now)
+    return FaultOutcome(Fault(verb, "worker:0", HERE, 5, None)).injected(history.job, history.now)
 
 
 def said(outcome: FaultOutcome, exit_code: int = 0) -> str:
@@ -74,7 +74,7 @@ def test_a_gang_that_runs_again_has_recovered() -> None:
     assert said(outcome) == f"all tasks ran again after {history.now - 1000:.1f} s"
     assert said(outcome, 1).endswith(", but the job failed")
     history = mirrored()
-    outcome = drill.settle_fault(drill.follow_fault(struck(history, "stop"), history.job, history.now))
+    outcome = drill.follow_fault(struck(history, "stop"), history.job, history.now).settled()
     history.ends("worker:0", None, 9)  # because of a strike that follows
     assert said(drill.follow_fault(outcome, history.job, history.now)) == "no task ended because of it"
 

@@ -87,7 +87,6 @@ def gather(sync: SyncPlan, function: Path | None = None) -> Code:
 
 
 def _in_function(directory: Path) -> dict[str, File]:
-    """Return the files of the function that the tasks call, by their paths on hosts."""
     found = {}
     for source in directory.rglob("*"):
         path = f"{FUNCTION_DIRECTORY}/{source.relative_to(directory)}"
@@ -109,7 +108,6 @@ def _cannot(path: Path, error: OSError) -> TflaunchError:
 
 
 def _walk(root: Path, start: Path, exclude: Sequence[str]) -> Iterator[Path]:
-    """Yield every file and link below ``start`` that is not excluded."""
     waiting = [start]
     while waiting:
         path = waiting.pop()

@@ -88,10 +88,7 @@ class CommandConnector:
         link = CommandLink(self._access.words)
         try:
             stays = "holds" if self._access.holds else "" if self._access.adopts else "waits"
-            request = bootstrap.request(
-                mode, connectors.run, self._host, connectors.archive, connectors.patience, stays=stays
-            )
-            bootstrap.Boot(link, self._host, end).bring(request, connectors.archive)
+            connectors.bring(link, mode, self._host, end, stays)
         except BaseException:
             link.close()
             raise

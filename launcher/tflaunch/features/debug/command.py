@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,26 +30,15 @@ _INTERRUPTED = 130
 class DebuggerClient:
     """A terminal for the debugger of one task."""
 
-    def __init__(
-        self,
-        directory: Path,
-        tasks: Sequence[str],
-        commands: int,
-        show: Callable[[str], None],
-        say: Callable[[str], None],
-    ) -> None:
+    def __init__(self, directory: Path, tasks: Sequence[str]) -> None:
         """Ask to debug the first of ``tasks``, by default of all, at a breakpoint.
-
-        Commands are read from a descriptor; ``show`` gets the debugger's output, and ``say`` messages about it.
 
         Raises:
             TflaunchError: the run has no supervisor.
         """
         self.task = ""
         """The task whose debugger this is, "" while none waits."""
-        self._commands = _Lines(commands)
-        self._show = show
-        self._say = say
+        self._commands = _Lines(sys.stdin.fileno())
         self._is_asked = False
         self._client = ControlClient(directory)
         self._client.say("debug", tasks=list(tasks))
@@ -92,15 +81,15 @@ class DebuggerClient:
             case "refused":
                 raise TflaunchError(str(message.get("reason")), EXIT_USAGE)
             case "debugger_waits":
-                self._say("no task waits at a breakpoint yet; waiting for one (Ctrl-C ends the wait)")
+                say("no task waits at a breakpoint yet; waiting for one (Ctrl-C ends the wait)")
             case "debugger_attached":
                 self.task = str(message.get("task"))
                 file, function = fields.text(message, "file"), fields.text(message, "function")
                 where = Breakpoint(file, fields.integer(message, "line"), function)
                 keys = "c continues it, q ends the run, Ctrl-C leaves it waiting"
-                self._say(f"{self.task} waits in {where}; {keys}")
+                say(f"{self.task} waits in {where}; {keys}")
             case "debugger_output":
-                self._show(fields.text(message, "text"))
+                _show(fields.text(message, "text"))
                 self._client.say("debug_read")
             case "debugger_asks":
                 self._is_asked = True
@@ -111,7 +100,7 @@ class DebuggerClient:
         try:
             line = self._commands.take()
         except ValueError as error:
-            self._say(str(error))
+            say(str(error))
             return
         if line is None:
             return
@@ -172,7 +161,7 @@ def debug(words: tuple[str, ...]) -> int:
     directory, wanted = choose(words)
     run = directory.name
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
-    client = DebuggerClient(directory, tasks, sys.stdin.fileno(), _show, say)
+    client = DebuggerClient(directory, tasks)
     try:
         reason = client.run()
     except KeyboardInterrupt:

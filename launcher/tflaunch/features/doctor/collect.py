@@ -73,11 +73,6 @@ class _Visit:
         return processes_for(self.plan, self.known.host)
 
 
-def name_check() -> str:
-    """Return a name for one check, in place of a run's."""
-    return f"doctor-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
-
-
 def examine(plan: Plan, code: UserCode | None, run: str) -> dict[str, Host]:
     """Return the facts about every host of a plan, asked in parallel rounds.
 

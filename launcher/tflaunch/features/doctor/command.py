@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,7 +73,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
     from tflaunch.runtime import launch
 
     plan = placeholders.shown(plan)
-    check = collect.name_check()
+    check = f"doctor-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"  # in place of the name of a run
     with _pods_made(plan, check) as made:
         hosts = collect.examine(made, launch.code_for_hosts(made), check)
     plan = made

@@ -122,7 +122,6 @@ def _programs(host: Host) -> Iterator[Finding]:
 
 
 def _alike(host: Host) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Group a host's tasks by their interpreters' answers."""
     groups: dict[str, tuple[list[str], Mapping[str, Any]]] = {}
     for task, known in host.programs.items():
         groups.setdefault(repr(sorted(known.items())), ([], known))[0].append(task)
@@ -175,7 +174,6 @@ def _short(version: str) -> tuple[str, ...]:
 
 
 def _differing_programs(hosts: Iterable[Host]) -> Iterator[Finding]:
-    """Report programs with the same name whose contents differ between hosts."""
     contents: dict[str, dict[str, list[str]]] = {}
     for host in hosts:
         for known in host.programs.values():

@@ -129,15 +129,13 @@ class FaultOutcome(NamedTuple):
     recovered_at: float | None = None
     is_settled: bool = False
 
+    def settled(self) -> FaultOutcome:
+        """Return it when another fault follows, to which changes belong."""
+        return self._replace(is_settled=self.injected_at is not None and not self.was_noticed)
 
-def settle_fault(outcome: FaultOutcome) -> FaultOutcome:
-    """Return the outcome when another fault follows, to which changes belong."""
-    return outcome._replace(is_settled=outcome.injected_at is not None and not outcome.was_noticed)
-
-
-def mark_injected(outcome: FaultOutcome, job: Job, now: float) -> FaultOutcome:
-    """Return the outcome of a fault that is injected ``now``."""
-    return outcome._replace(injected_at=now, attempts=_attempts(job))
+    def injected(self, job: Job, now: float) -> FaultOutcome:
+        """Return it for a fault that is injected ``now``."""
+        return self._replace(injected_at=now, attempts=_attempts(job))
 
 
 def follow_fault(outcome: FaultOutcome, job: Job, now: float) -> FaultOutcome:
@@ -228,8 +226,8 @@ class FaultInjector(Watcher):
     def _inject(self, number: int) -> None:
         job, now, fault = self._job, self._mailbox.now(), self._outcomes[number].fault
         assert job is not None
-        self._outcomes = [settle_fault(outcome) for outcome in self._outcomes]
-        self._outcomes[number] = mark_injected(self._outcomes[number], job, now)
+        self._outcomes = [outcome.settled() for outcome in self._outcomes]
+        self._outcomes[number] = self._outcomes[number].injected(job, now)
         self._say(f"drill: {fault}")
         self._mailbox.put(FaultInjected(str(fault)))
         if fault.task is None:

@@ -72,23 +72,22 @@ def exec_(words: tuple[str, ...], command: tuple[str, ...], on_all: bool) -> int
     task = "" if on_all else _require_task(runs.plan_of(directory), wanted)
     has_terminal = not on_all and sys.stdin.isatty() and sys.stdout.isatty()
     terminal = OwnTerminal(sys.stdin.fileno()) if has_terminal else None
-    remote = RemoteCommands(directory)
+    remote = RemoteCommands(directory, terminal)
     try:
-        hosts = remote.begin(task, command, terminal)
+        hosts = remote.begin(task, command)
         if on_all:
             lines = _Lines(hosts)
-            ended = remote.run(lines.show, None, None)
+            ended = remote.run(lines.show, None)
             lines.flush()
         else:
             with terminal or nullcontext():
-                ended = remote.run(_show, sys.stdin.fileno(), terminal)
+                ended = remote.run(_show, sys.stdin.fileno())
     finally:
         remote.close()
     return _tell_end(ended, on_all)
 
 
 def _require_task(plan: Plan, wanted: Sequence[str]) -> str:
-    """Return the only task that is selected, or the first one of a host."""
     _require_no_more(wanted, 1)
     tasks = selectors.select_tasks(plan, wanted)
     if len(tasks) > 1 and not (wanted and wanted[0].startswith("host=")):
@@ -97,7 +96,6 @@ def _require_task(plan: Plan, wanted: Sequence[str]) -> str:
 
 
 def _require_no_more(words: Sequence[str], number: int) -> None:
-    """Require that at most ``number`` words precede the command."""
     known, more = shlex.join(words[:number]), shlex.join(words[number:])
     if more and ":" in words[number]:
         raise click.UsageError(f"{more!r} is not expected here: name one TASK, or --all for all hosts")
@@ -149,12 +147,13 @@ class Ended(NamedTuple):
 class RemoteCommands:
     """A command on the host of a task, or on all hosts."""
 
-    def __init__(self, directory: Path) -> None:
-        """Connect to the supervisor of the run in a directory.
+    def __init__(self, directory: Path, terminal: OwnTerminal | None) -> None:
+        """Connect to the supervisor of the run in a directory; the command gets the terminal.
 
         Raises:
             TflaunchError: the run has none.
         """
+        self._terminal = terminal
         self._stdin: int | None = None
         self._room = WINDOW
         self._hosts: list[str] = []
@@ -165,7 +164,7 @@ class RemoteCommands:
             hint = f"exec needs a live run, and `tflaunch logs {directory.name}` shows what its tasks wrote"
             raise TflaunchError(f"{error}; {hint}", EXIT_USAGE) from None
 
-    def begin(self, task: str, argv: Sequence[str], terminal: OwnTerminal | None) -> list[str]:
+    def begin(self, task: str, argv: Sequence[str]) -> list[str]:
         """Begin ``argv`` or a shell beside a task, "" for all hosts; return the hosts.
 
         Raises:
@@ -173,6 +172,7 @@ class RemoteCommands:
         """
         if sum(len(os.fsencode(word)) + 3 for word in argv) > _MOST_WORDS:
             raise TflaunchError(f"the command has more than {_MOST_WORDS} bytes; put it into a file", EXIT_USAGE)
+        terminal = self._terminal
         size, term = (_NO_TERMINAL, "") if terminal is None else (terminal.size, os.environ.get("TERM", ""))
         try:
             begun = self._client.ask("exec", task=task, argv=list(argv), term=term, **size)
@@ -181,11 +181,10 @@ class RemoteCommands:
         self._hosts = fields.texts(begun, "hosts")
         return self._hosts
 
-    def run(self, show: Show, stdin: int | None, terminal: OwnTerminal | None) -> dict[str, Ended]:
+    def run(self, show: Show, stdin: int | None) -> dict[str, Ended]:
         """Pass on input and output until the command has ended; return its end per host.
 
-        ``stdin`` is the descriptor with the input for the only host, None for no input; ``terminal`` is what that is,
-        if it is one that the command uses.
+        ``stdin`` is the descriptor with the input for the only host, None for no input.
 
         Raises:
             TflaunchError: the supervisor has exited.
@@ -196,7 +195,7 @@ class RemoteCommands:
                 for host in self._hosts:
                     self._tell(host, "end_input")
             while len(self._ended) < len(self._hosts):
-                self._serve(show, terminal)
+                self._serve(show)
         except NoSupervisorError as error:
             raise TflaunchError(str(error), EXIT_INTERNAL) from None
         return {host: self._ended[host] for host in self._hosts}
@@ -205,21 +204,21 @@ class RemoteCommands:
         """Disconnect, which ends the command."""
         self._client.close()
 
-    def _serve(self, show: Show, terminal: OwnTerminal | None) -> None:
+    def _serve(self, show: Show) -> None:
         """Serve at most one event of each source, so that Ctrl-C gets through any output."""
-        stdin = self._stdin if self._room else None
+        terminal, stdin = self._terminal, self._stdin if self._room else None
         watched = [stdin, None if terminal is None else terminal.changes, self._client.descriptor]
         patience = 0 if self._client.has_message else None
         ready = wait_readable([each for each in watched if each is not None], patience)
         if terminal is not None and terminal.changes in ready:
             self._tell(self._hosts[0], "resize", **terminal.take_change())
         if stdin in ready:
-            self._pass_input(terminal is not None)
+            self._pass_input()
         message = self._client.hear(0)
         if message is not None:
             self._obey(message, show)
 
-    def _pass_input(self, is_terminal: bool) -> None:
+    def _pass_input(self) -> None:
         assert self._stdin is not None
         try:
             data = os.read(self._stdin, min(PART, self._room))
@@ -228,7 +227,7 @@ class RemoteCommands:
         if data:
             self._room -= len(data)
             self._tell(self._hosts[0], "input", data)
-        elif is_terminal:
+        elif self._terminal is not None:
             raise KeyboardInterrupt  # it is gone
         else:
             self._stdin = None

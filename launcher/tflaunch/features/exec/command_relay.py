@@ -83,7 +83,6 @@ class CommandRelay(Watcher):
                 command.finish(128 + signal.SIGTERM, f"run {job.run} has ended, and the command with it")
 
     def _leave(self, caller: Caller) -> None:
-        """End the commands of a caller that is gone."""
         for command in self._running.pop(caller, {}).values():
             command.end()
 

@@ -22,7 +22,6 @@ from tflaunch.features.programs import program_reader
 from tflaunch_worker.features import program_source
 
 if TYPE_CHECKING:
-    from tflaunch.errors import Problem
     from tflaunch.features.programs.program_reader import Program
 
 _T = TypeVar("_T")
@@ -56,6 +55,7 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
       tflaunch init job.yaml --worker 2 --ps 1 -H h1,h2 -- python train.py
     """
     from tflaunch.clusterspec import load
+    from tflaunch.discovery import prepare
 
     path = Path(_DEFAULT) if file in (None, _STDOUT) else file
     assert path is not None
@@ -79,7 +79,7 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
     load.spec_from_data(str(path), {"name": name, "cluster": cluster, "command": command}, None, path.parent)
     strategy, starts_no_server = starter.strategy_field(program, cluster), starter.starts_no_server(program)
     text = starter.starter_spec(name, cluster, list(command), path, strategy, starts_no_server)
-    problems = _problems(path, text)
+    _, problems = prepare.read_spec(SpecFile(str(path), path.parent, path.suffix, text), is_offline=True)
     warn(path, problems)
     for line in starter.first_steps(program) if any(each.kind == TRAINS_ALONE for each in problems) else ():
         say(line)
@@ -88,18 +88,6 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
         return
     _write(path, text, force)
     say(f"wrote {path}; run it with: tflaunch up {shlex.quote(str(path))}")
-
-
-def _problems(path: Path, text: str) -> list[Problem]:
-    """Return the warnings of `check` about the spec.
-
-    Raises:
-        SpecError: `check` would find an error.
-    """
-    from tflaunch.discovery import prepare
-
-    _, problems = prepare.read_spec(SpecFile(str(path), path.parent, path.suffix, text), is_offline=True)
-    return problems
 
 
 def _check_target(path: Path, force: bool, is_usual: bool) -> None:

@@ -168,7 +168,6 @@ def _fields(
 
 
 def _remote_hosts(cluster: dict[str, Any]) -> list[str]:
-    """Return the hosts in a cluster other than this machine, each once."""
     addresses = [address for tasks in cluster.values() if isinstance(tasks, list) for address in tasks]
     hosts = dict.fromkeys(parse_address(address).host for address in addresses)
     return [host for host in hosts if not is_loopback(host)]

@@ -119,7 +119,6 @@ def _order(plan: Plan, cluster: KubernetesPlan, directory: RunDirectory) -> byte
 
 
 def _create_job(cluster: KubernetesPlan, directory: RunDirectory, parts: int) -> dict[str, str]:
-    """Create the Job that owns everything else, and return a reference to it."""
     job = cluster_objects.job(cluster, directory.run, parts, user_name(os.geteuid()))
     try:
         made = kubectl.run_for_json(cluster, "create", "--filename=-", given=json.dumps(job))

@@ -100,7 +100,6 @@ class VitalsMonitor(Watcher):
                 self._mailbox.put(event)
 
     def _growth_event(self, host: str, state: TaskState, rate: float | None, left: float | None) -> MemoryGrew | None:
-        """Return the news about the memory of a task; None for none."""
         now, known = self._mailbox.now(), self._known.growth_of(state)
         if rate is None or left is None:
             return None if known is None else MemoryGrew(host, state.task, state.attempt, 0.0, 0.0)

@@ -126,7 +126,6 @@ def families(status: Status, now: float) -> list[Metric]:
 
 
 def _of_supervisor(run: str) -> list[Metric]:
-    """Return the CPU time and memory of the supervisor, which is this process."""
     process = psutil.Process()
     times, memory = process.cpu_times(), process.memory_info().rss
     return [

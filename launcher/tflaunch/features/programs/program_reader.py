@@ -299,7 +299,6 @@ class _Summary:
                 yield call, Use(call.name, text.path, call.place.line, self._certainty(text, call.place))
 
     def _find_strategies(self) -> Iterator[Use]:
-        """Yield where strategies of TensorFlow 2 are made."""
         for call, use in self._uses():
             name = call.name.rpartition(".")[2]
             if name in _STRATEGIES and re.match(r"tensorflow\.(?!compat\.v1\.|contrib\.)", call.name):

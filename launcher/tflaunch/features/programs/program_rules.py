@@ -158,7 +158,6 @@ def _uneven_batch(running: Running) -> Iterator[Problem]:
 
 
 def _keras_3(running: Running) -> Iterator[Problem]:
-    """Warn of `import keras` if it is certainly Keras 3."""
     program, made = running.program, running.program.only_strategy(BY_ROLE)
     is_trained = program.keras and any(use.certainty >= BY_ROLE for use in program.fits)
     if not is_trained or made is None or (made.name == MULTI_WORKER and running.trainers() < 2):

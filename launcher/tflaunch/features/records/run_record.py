@@ -157,14 +157,12 @@ def _code(plan: Plan, task: TaskPlan | None) -> tuple[dict[str, Any], bytes]:
 
 
 def _secret_files(plan: Plan, repository: Path) -> list[str]:
-    """Return arguments of git that leave out the files of secrets."""
     paths = [Path(source.file).expanduser() for source in plan.secrets.values() if source.file is not None]
     inside = [path for path in paths if path.is_relative_to(repository)]
     return [f":(exclude,literal){path.relative_to(repository)}" for path in inside]
 
 
 def _programs(plan: Plan, directory: Path) -> dict[str, str]:
-    """Return the hashes of files in commands, such as the training program."""
     words = dict.fromkeys(word for process in plan.processes() for word in process.argv[1:] if len(word) < _MOST_FILES)
     return {word: digest for word in words if "\n" not in word and (digest := _hash(directory / word))}
 

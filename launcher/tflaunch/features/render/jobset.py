@@ -97,7 +97,6 @@ def _is_needed(task: TaskPlan) -> bool:
 
 
 def _free_ends(action: str) -> dict[str, Any]:
-    """Return the policy for exits after a save, and for disrupted pods."""
     saved = {"containerName": POD_CONTAINER, "operator": "In", "values": _SAVED}
     return {
         "rules": [

@@ -174,7 +174,6 @@ def onto(spec: Spec, nodes: Sequence[str]) -> Spec:
 
 
 def _has_counts_only(spec: Spec) -> bool:
-    """Whether all tasks are given as counts, without a host or port."""
     return all(address == _NOWHERE for addresses in spec.cluster.values() for address in addresses)
 
 

@@ -60,7 +60,6 @@ def _ports(plan: Plan, first_port: int) -> dict[str, int]:
 
 
 def _serving(task: TaskPlan, server: tuple[str, ...]) -> TaskPlan:
-    """Replace the program of `server: true` by the engine's own."""
     program = task.argv[1:]
     return task._replace(argv=(task.argv[0], *server)) if program in _SERVERS else task
 

@@ -24,10 +24,6 @@ from tflaunch.plan.placement import with_gpus
 Rule = Callable[[Spec], Iterator[Problem]]
 
 
-def _error(where: str, message: str, hint: str) -> Problem:
-    return Problem("error", where, message, hint)
-
-
 def _texts_of_tflaunch(spec: Spec) -> Iterator[Problem]:
     """Reject texts that only tflaunch's agent or supervisor can fill in."""
     directories = dict(_directories(spec))
@@ -42,7 +38,7 @@ def _texts_of_tflaunch(spec: Spec) -> Iterator[Problem]:
             why = "is filled in by `tflaunch up --matrix`"
         else:
             continue
-        yield _error(where, f"{text!r:.60} {why}", "write the value itself")
+        yield Problem.error(where, f"{text!r:.60} {why}", "write the value itself")
 
 
 def _fields_of_tflaunch(spec: Spec) -> Iterator[Problem]:
@@ -54,13 +50,13 @@ def _fields_of_tflaunch(spec: Spec) -> Iterator[Problem]:
         ("spares", bool(spec.spares), "tasks are moved to spare hosts", "supervisor", "remove it"),
     ):
         if is_set:
-            yield _error(field, f"{what} by tflaunch's {who}, and no other engine has one", remedy)
+            yield Problem.error(field, f"{what} by tflaunch's {who}, and no other engine has one", remedy)
 
 
 def has_tasks(spec: Spec) -> Iterator[Problem]:
     """Require a cluster: its tasks are what other engines start and wait for."""
     if not spec.cluster:
-        yield _error("cluster", "has no task, and the engine runs tasks", "use `tflaunch up`")
+        yield Problem.error("cluster", "has no task, and the engine runs tasks", "use `tflaunch up`")
 
 
 def secrets_in_variables(spec: Spec) -> Iterator[Problem]:
@@ -68,7 +64,7 @@ def secrets_in_variables(spec: Spec) -> Iterator[Problem]:
     for name, secret in spec.secrets.items():
         if secret.file is not None:
             message = "is read from a file, and Compose takes the values of variables only from variables"
-            yield _error(f"secrets.{name}", message, f'write {{"env": "{name}"}}, and export it from the file')
+            yield Problem.error(f"secrets.{name}", message, f'write {{"env": "{name}"}}, and export it from the file')
 
 
 def alike_texts(spec: Spec) -> Iterator[Problem]:
@@ -79,11 +75,11 @@ def alike_texts(spec: Spec) -> Iterator[Problem]:
     for where, text in _directories(spec):
         if {"task.index", "task.name"}.intersection(placeholders.names(text)):
             message = f"{text!r:.60} differs among the tasks of a role, and their pods are alike"
-            yield _error(where, message, "put {task.index} into the command or the environment")
+            yield Problem.error(where, message, "put {task.index} into the command or the environment")
     for where, text in _texts(spec):
         if re.search(r"[0-9]\{task\.index\}|\{task\.(index|name)\}[0-9]", text):
             message = f"{text!r:.60} has a digit beside the index, which Kubernetes could not tell apart"
-            yield _error(where, message, "put another letter between them")
+            yield Problem.error(where, message, "put another letter between them")
 
 
 def _texts(spec: Spec) -> Iterator[tuple[str, str]]:
@@ -111,7 +107,7 @@ def own_addresses(spec: Spec) -> Iterator[Problem]:
     """Reject fixed addresses: the engine assigns addresses at the start."""
     for where, host in _first(spec, lambda host: is_ip_address(host) and not is_loopback(host)):
         message = f"{host} is an address, and the engine gives addresses of its own"
-        yield _error(where, message, "use names of hosts, or a number of tasks")
+        yield Problem.error(where, message, "use names of hosts, or a number of tasks")
 
 
 def names_of_services(spec: Spec) -> Iterator[Problem]:
@@ -119,7 +115,7 @@ def names_of_services(spec: Spec) -> Iterator[Problem]:
     tasks = {f"{role}-{index}" for role, addresses in spec.cluster.items() for index in range(len(addresses))}
     for name in spec.sidecars:
         if name in tasks:
-            yield _error(f"sidecars.{name}", f"{name!r} is the name of a task's service, too", "rename it")
+            yield Problem.error(f"sidecars.{name}", f"{name!r} is the name of a task's service, too", "rename it")
 
 
 def _first(spec: Spec, is_such: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
@@ -144,7 +140,7 @@ def one_gpu_task_per_node(spec: Spec) -> Iterator[Problem]:
     for host, count in on_host.items():
         if count > 1:
             message = f"{count} tasks on {host} want GPUs, and Slurm shows all steps of a node the same ones"
-            yield _error("cluster", message, "give each of these tasks a host of its own")
+            yield Problem.error("cluster", message, "give each of these tasks a host of its own")
 
 
 def _wants_gpu(spec: Spec, role: str, host: str) -> bool:
@@ -158,13 +154,15 @@ def image(spec: Spec) -> Iterator[Problem]:
     """Require an image, which pods are created from."""
     if spec.container.image is None:
         hint = 'add "container": {"image": "NAME"}, or --set container.image=NAME'
-        yield _error("container.image", "is missing, and pods are made of an image", hint)
+        yield Problem.error("container.image", "is missing, and pods are made of an image", hint)
 
 
 def term_alone(spec: Spec) -> Iterator[Problem]:
     """Reject another stop signal than TERM."""
     if spec.stop_signal != "TERM":
-        yield _error("stop_signal", "is not what the engine sends, which is TERM", "remove it, and save at SIGTERM")
+        yield Problem.error(
+            "stop_signal", "is not what the engine sends, which is TERM", "remove it, and save at SIGTERM"
+        )
 
 
 def directories_of_the_image(spec: Spec) -> Iterator[Problem]:
@@ -172,7 +170,7 @@ def directories_of_the_image(spec: Spec) -> Iterator[Problem]:
     for where, directory in _directories(spec):
         if not directory.startswith("/"):
             message = f"{directory!r:.60} is relative to the spec's file, which no pod has"
-            yield _error(where, message, "give the path in the image, or leave it out for the image's own")
+            yield Problem.error(where, message, "give the path in the image, or leave it out for the image's own")
 
 
 def alike_pods(spec: Spec) -> Iterator[Problem]:
@@ -184,7 +182,7 @@ def alike_pods(spec: Spec) -> Iterator[Problem]:
         if different is not None:
             name = next(host for host in hosts if host in spec.hosts and spec.hosts[host].env)
             message = f"makes the tasks of {role} differ, and the pods of a role are alike"
-            yield _error(f"hosts.{name}.env", message, f"move it to roles.{role}.env")
+            yield Problem.error(f"hosts.{name}.env", message, f"move it to roles.{role}.env")
 
 
 def gpus_of_roles(spec: Spec) -> Iterator[Problem]:
@@ -192,7 +190,7 @@ def gpus_of_roles(spec: Spec) -> Iterator[Problem]:
     for name, host in spec.hosts.items():
         if host.gpus is not None and all(spec.resources(role).gpu is None for role in spec.cluster):
             message = "says what a host has, and pods ask for what they want"
-            yield _error(f"hosts.{name}.gpus", message, "set container.resources.gpu, or gpus in roles")
+            yield Problem.error(f"hosts.{name}.gpus", message, "set container.resources.gpu, or gpus in roles")
 
 
 def _as_it_is(spec: Spec) -> Spec:

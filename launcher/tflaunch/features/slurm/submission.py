@@ -112,7 +112,6 @@ def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan
 
 
 def _refused_fields(spec: Spec) -> list[Problem]:
-    """Return problems of a spec with hosts or containers that Slurm does not give."""
     problems = []
     if spec.container.image is not None:
         message = f"tasks of `up --on slurm` run on the nodes themselves, not in {spec.container.image!r}"

@@ -104,7 +104,6 @@ def _take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
 
 
 def _plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
-    """Return the plan of a submitted run on the nodes that Slurm gave this job."""
     path, base = directory.path / f"spec{order.suffix}", Path(order.directory)
     file = read_spec_file(path)._replace(directory=base)
     spec = submission.load_spec(file, order)

@@ -27,14 +27,10 @@ class Connector:
     """Connector for many threads, which share keys, known hosts, and jump hosts."""
 
     def __init__(self) -> None:
-        self._keys = Keys()
+        self.keys = Keys()
         self._lock = threading.Lock()
         self._known: dict[tuple[object, ...], KnownHosts] = {}
         self._jumps: dict[tuple[object, ...], Future[Transport]] = {}
-
-    def has_key_file(self, target: Target) -> bool:
-        """Whether a key to try is in a file of this machine, rather than in an ssh-agent."""
-        return self._keys.has_file(target)
 
     def connect(self, target: Target, limit: Limit) -> Transport:
         """Return a connection, host key checked and user logged in; jump hosts stay open.
@@ -42,7 +38,7 @@ class Connector:
         Raises:
             LinkError: with the cause and the remedy, but not the host's name.
         """
-        offers, problems = self._keys.offers(target, limit.left())
+        offers, problems = self.keys.offers(target, limit.left())
         if not offers:
             reason = "; ".join(problems) or "neither a key file nor an ssh-agent with keys was found"
             remedy = "add one to the ssh-agent with ssh-add, or name its file as identity_file in the spec"

@@ -66,7 +66,7 @@ class SshConnector:
             target = self._connectors.target(self._host)
         except LinkError:
             return ""  # the connection will fail, and say so
-        if not is_forwarded(target.agent) or self._connectors.connector.has_key_file(target):
+        if not is_forwarded(target.agent) or self._connectors.connector.keys.has_file(target):
             return ""
         return (
             f"the keys for {self._host.host} are in an ssh-agent that is forwarded to this machine: once that login "
@@ -82,11 +82,7 @@ class SshConnector:
         transport = self._connectors.connector.connect(target, limit)
         try:
             channel = _open_session(transport, target.user, max(limit.left(), 0.1))
-            connectors = self._connectors
-            request = bootstrap.request(
-                mode, connectors.run, self._host, connectors.archive, connectors.patience, warm=self._warm
-            )
-            bootstrap.Boot(_Channel(channel), self._host, limit.end).bring(request, connectors.archive)
+            self._connectors.bring(_Channel(channel), mode, self._host, limit.end, warm=self._warm)
             return SshLink(transport, channel)
         except (paramiko.SSHException, EOFError, OSError) as error:
             transport.close()

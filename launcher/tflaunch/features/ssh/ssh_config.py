@@ -165,7 +165,6 @@ class SshConfig:
             raise LinkError(str(error)) from None  # threads must not share an exception
 
     def _jumps(self, options: _Options, trail: tuple[str, ...]) -> tuple[Target, ...]:
-        """Return the jump hosts that lead to the last destination of the trail."""
         value = options.get("proxyjump", "none")
         if value.lower() == "none":
             return ()

@@ -201,7 +201,6 @@ class _Server:
 
 
 async def _run_events(feeds: Feeds, directory: Path, logs: LogFeed | None) -> AsyncIterator[bytes]:
-    """Yield what is new in a run, and its tasks' output."""
     versions: dict[str, int] = {}
     seen: int | None = None
     feed, changed = feeds.enter(directory)

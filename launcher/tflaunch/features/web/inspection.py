@@ -153,7 +153,6 @@ def _given(job: Job, plan: Plan, process: TaskPlan, redactor: Redactor) -> dict[
 
 
 def _varies(tasks: list[TaskPlan]) -> list[str]:
-    """Return the variables that are not the same for all of these tasks."""
     names = dict.fromkeys(name for task in tasks for name in task.env)
     return [name for name in names if len({task.env.get(name) for task in tasks}) > 1]
 
