@@ -49,7 +49,7 @@ def profile(seconds: float, as_json: bool, words: tuple[str, ...]) -> int:
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
     made: list[TaskProfile] = []
     try:
-        for each in make_profiles(directory, tasks, seconds):
+        for each in _make_profiles(directory, tasks, seconds):
             made.append(each)
             if each.problem and not as_json:
                 say(f"{each.task} is not profiled: {each.problem}")
@@ -90,12 +90,8 @@ class Profile(NamedTuple):
     tasks: Sequence[TaskProfile]
 
 
-def make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iterator[TaskProfile]:
-    """Profile tasks, by default all of roles, for ``seconds``; yield each result.
-
-    Raises:
-        TflaunchError: the supervisor refuses, has exited, or does not answer.
-    """
+def _make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iterator[TaskProfile]:
+    """Yield a profile per task, by default of roles, as each ends."""
     client = ControlClient(directory)
     try:
         client.say("profile", tasks=list(tasks), seconds=seconds)

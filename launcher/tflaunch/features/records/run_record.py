@@ -83,10 +83,10 @@ def _python(task: TaskPlan | None) -> dict[str, Any]:
     python = None if task is None else interpreter.find_python(task.argv[0], env)
     if python is None:
         return {"python": "", "interpreter": "", "packages": {}}
-    return {"python": _version(python), "interpreter": python, "packages": find_packages(python, env)}
+    return {"python": _version(python), "interpreter": python, "packages": _find_packages(python, env)}
 
 
-def find_packages(python: str, env: Mapping[str, str]) -> dict[str, str]:
+def _find_packages(python: str, env: Mapping[str, str]) -> dict[str, str]:
     """Return the versions of the packages that an interpreter would import."""
     packages = {}
     for directory in reversed(interpreter.package_directories(python, env)):  # of two, the first is imported

@@ -44,7 +44,7 @@ def web(run: str | None, port: int | None, owner: int | None) -> None:
     Example:
       tflaunch web
     """
-    require_server()
+    _require_server()
     from tflaunch.features.web import server  # it needs these packages
 
     if owner is not None:
@@ -61,12 +61,8 @@ def _tell_owner() -> None:
     os.close(1)
 
 
-def require_server() -> None:
-    """Require the packages that serve the page.
-
-    Raises:
-        TflaunchError: they are not installed.
-    """
+def _require_server() -> None:
+    """Require the packages that serve the page, or say how to install them."""
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
@@ -84,7 +80,7 @@ def check_start(value: object, launching: Launching) -> None:
     """
     if launching.options.outlives_terminal or launching.engine is not None:
         raise click.UsageError("--web goes with a run in this terminal; `tflaunch web` shows any other one")
-    require_server()
+    _require_server()
 
 
 class PageBeside(Watcher):

@@ -36,7 +36,7 @@ def task_plan(directory: Path, job: Job, name: str) -> dict[str, Any]:
     plan = _current_plan(job)
     if name not in job.tasks:
         raise TflaunchError(f"run {job.run} has no task {name!r}", EXIT_USAGE)
-    return _given(job, plan, plan.find(name), redactor_of(directory))
+    return _given(job, plan, plan.find(name), _redactor_of(directory))
 
 
 def what_ran(directory: Path, job: Job) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def what_ran(directory: Path, job: Job) -> dict[str, Any]:
     ``varies`` names these variables. ``left_out`` counts the tasks of further commands, and ``tensorflow`` are the
     versions that tasks have imported.
     """
-    plan, redactor = _current_plan(job), redactor_of(directory)
+    plan, redactor = _current_plan(job), _redactor_of(directory)
     groups: dict[object, list[TaskPlan]] = {}
     for process in plan.processes():
         same = (process.role, process.argv, process.workdir, process.unset)
@@ -109,7 +109,7 @@ def compare_runs(directories: Sequence[Path]) -> list[Row]:
             values = rows.setdefault((found.section, found.name), [found.first] * len(directories))
             values[number] = found.second
     order = sorted(rows, key=lambda key: _FIRST.index(key[0]) if key[0] in _FIRST else len(_FIRST))
-    redactor = redactor_of(*directories)
+    redactor = _redactor_of(*directories)
 
     def shown(name: str, value: Any) -> Any:
         return shown_value(name.rpartition(".")[2], value, redactor) if isinstance(value, str) else value
@@ -120,8 +120,7 @@ def compare_runs(directories: Sequence[Path]) -> list[Row]:
     ]
 
 
-def redactor_of(*directories: Path) -> Redactor:
-    """Return the redactor for the secrets of these runs."""
+def _redactor_of(*directories: Path) -> Redactor:
     return Redactor(set().union(*map(secrets_of, directories)))
 
 
