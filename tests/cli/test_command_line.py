@@ -162,7 +162,7 @@ code = run_command_line()
 slow = {"paramiko", "psutil", "pydantic", "pydantic_core", "yaml"}
 imported = {name.partition(".")[0] for name in sys.modules} & slow
 elsewhere = {
-    *("tflaunch.features.slurm.batch", "tflaunch.features.slurm.commands", "tflaunch.features.slurm.location"),
+    *("tflaunch.features.slurm.jobs", "tflaunch.features.slurm.location"),
     *("tflaunch.features.kubernetes.kubectl", "tflaunch.features.kubernetes.location"),
     "tflaunch.features.queue.location",
 }

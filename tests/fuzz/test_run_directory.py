@@ -11,7 +11,7 @@ from fuzz.recorded_run import record
 from fuzz.run_directory import run_command
 from tflaunch.client import run_list
 from tflaunch.errors import TflaunchError
-from tflaunch.features.slurm import batch
+from tflaunch.features.slurm import jobs
 from tflaunch.store import journal
 from tflaunch.store.run_dir import JOURNAL_NAME
 
@@ -27,9 +27,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_damaged_note_of_a_job_is_none(tmp_path: Path, text: str) -> None:
     """Slurm is queried for job numbers only."""
     (tmp_path / "slurm.json").write_text(text)
-    assert batch.job_of(tmp_path) is None
-    batch.note_job(tmp_path, "17_4")
-    assert batch.job_of(tmp_path) == "17_4"
+    assert jobs.job_of(tmp_path) is None
+    jobs.note_job(tmp_path, "17_4")
+    assert jobs.job_of(tmp_path) == "17_4"
 
 
 def test_text_that_is_not_unicode_is_shown_all_the_same() -> None:

@@ -16,8 +16,8 @@ from support.specs import clustered
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features import bootstrap, file_tree
 from tflaunch.features.prune import agent_caches, prune
-from tflaunch.features.slurm import batch, commands
-from tflaunch.features.slurm.commands import SlurmError, SlurmJob
+from tflaunch.features.slurm import jobs
+from tflaunch.features.slurm.jobs import SlurmError, SlurmJob
 from tflaunch.plan import serialize
 from tflaunch.plan.model import RetentionPlan
 from tflaunch.store import run_dir, run_lock
@@ -191,9 +191,9 @@ def test_a_job_of_slurm_that_is_not_over(monkeypatch: pytest.MonkeyPatch, has_be
     path = make_run(monkeypatch, 30)
     if not has_begun:
         (path / JOURNAL_NAME).unlink()
-    batch.note_job(path, "17")
+    jobs.note_job(path, "17")
     job = SlurmJob("PENDING", "Priority", "", 0, 0)
-    monkeypatch.setattr(commands, "find_job", lambda _: job)
+    monkeypatch.setattr(jobs, "find_job", lambda _: job)
     assert prune.find_old(AT_ONCE, NOW) == ([], [], [])
     with pytest.raises(TflaunchError, match="is live: its job of Slurm is PENDING"):
         prune.find_named([path.name], NOW)
@@ -201,9 +201,9 @@ def test_a_job_of_slurm_that_is_not_over(monkeypatch: pytest.MonkeyPatch, has_be
     def fails(_: str) -> SlurmJob:
         raise SlurmError("no controller")
 
-    monkeypatch.setattr(commands, "find_job", fails)
+    monkeypatch.setattr(jobs, "find_job", fails)
     assert reason(path) == "may be alive, as Slurm cannot be asked about its job: no controller"
-    monkeypatch.setattr(commands, "find_job", lambda _: None)
+    monkeypatch.setattr(jobs, "find_job", lambda _: None)
     assert names() == [path.name]
 
 

@@ -14,8 +14,8 @@ from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.clusterspec.model import Spec
 from tflaunch.features.render import slurm, targets
 from tflaunch.features.render.slurm import Ending, seconds_in, wanted_of_job
-from tflaunch.features.slurm import allocation, commands, limits, submission
-from tflaunch.features.slurm.commands import NoSlurmError, SlurmError, SlurmJob
+from tflaunch.features.slurm import allocation, jobs, limits, submission
+from tflaunch.features.slurm.jobs import NoSlurmError, SlurmError, SlurmJob
 from tflaunch.features.slurm.location import QueuePlace, find_place
 from tflaunch.plan import planner
 from tflaunch.plan.placement import with_gpus
@@ -129,7 +129,7 @@ def answer(*command: str, given: str | None = None, patience: float = 0) -> str:
 
 def found(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> dict[str, str]:
     """Return the messages about a spec, by their places."""
-    monkeypatch.setattr(commands, "run_command", answer)
+    monkeypatch.setattr(jobs, "run_command", answer)
     spec = made({"cluster": {"worker": 1}, "command": ["x"], **fields})
     spec = slurm.onto(with_gpus(spec), [f"n{number}" for number in range(slurm.nodes_wanted(spec))])
     plan = planner.make_plan(spec, DIRECTORY, MACHINE)
@@ -169,7 +169,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: SlurmError) -> None:
     def fail(*_: str, given: str | None = None, patience: float = 0) -> str:
         raise error
 
-    monkeypatch.setattr(commands, "run_command", fail)
+    monkeypatch.setattr(jobs, "run_command", fail)
 
 
 def test_a_slurm_that_does_not_answer_forbids_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_a_slurm_that_does_not_answer_forbids_nothing(monkeypatch: pytest.Monkey
 
 def test_where_term_reaches_all_it_comes_before_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the supervisor alone, as Slurm would send it twice; of a short time limit nothing is taken."""
-    monkeypatch.setattr(commands, "run_command", answer)
+    monkeypatch.setattr(jobs, "run_command", answer)
     ending = limits.find_ending()
     assert ending == Ending(30.0, reaches_all=True)
     spec = slurm.onto(made({"cluster": {"worker": 1}, "command": ["x"]}), ["n1"])
@@ -217,29 +217,29 @@ def test_a_place_has_the_expected_start_if_slurm_knows_it(monkeypatch: pytest.Mo
     """Slurm 22.05 lists each part of a heterogeneous job, as 14+0, 14+1 and so on."""
     soon = time.time() + 7200  # clock: squeue tells a moment, and the place is described from now
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(soon))
-    monkeypatch.setattr(commands, "run_command", lambda *_: f"14+0 N/A\n14+1 N/A\n17+0 {at}\n17+1 {at}\n18 N/A\n")
+    monkeypatch.setattr(jobs, "run_command", lambda *_: f"14+0 N/A\n14+1 N/A\n17+0 {at}\n17+1 {at}\n18 N/A\n")
     place, unknown = find_place("17", WAITING), find_place("18", WAITING)
     assert place is not None
     assert (place.position, place.of) == (2, 3)
     assert re.match(r"2 of 3 in the queue of its partition, expected to start in (2 h|1 h .*) \(", place.describe())
     assert unknown is not None
     assert unknown.describe() == "3 of 3 in the queue of its partition"
-    monkeypatch.setattr(commands, "run_command", lambda *_: "17+0 N/A\n17+1 N/A\n")
+    monkeypatch.setattr(jobs, "run_command", lambda *_: "17+0 N/A\n17+1 N/A\n")
     assert find_place("17", WAITING) is None, "it waits alone"
 
 
 def test_a_field_without_a_value_does_not_take_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a job that waits again; of two parts, the first one counts."""
     told = "JobId=17 NodeList= BatchHost=n1 Comment=a\nJobId=18 NodeList=n2 BatchHost=n2\n"
-    monkeypatch.setattr(commands, "run_command", lambda *_, **__: told)
-    assert commands.show("job", "17") == {"JobId": "17", "NodeList": "", "BatchHost": "n1", "Comment": "a"}
+    monkeypatch.setattr(jobs, "run_command", lambda *_, **__: told)
+    assert jobs.show("job", "17") == {"JobId": "17", "NodeList": "", "BatchHost": "n1", "Comment": "a"}
 
 
 @pytest.mark.parametrize("job", [None, WAITING._replace(state="RUNNING"), WAITING._replace(reason="BeginTime")])
 def test_a_job_that_does_not_wait_for_its_turn_has_no_place(
     monkeypatch: pytest.MonkeyPatch, job: SlurmJob | None
 ) -> None:
-    monkeypatch.setattr(commands, "run_command", lambda *_: "15 N/A\n17 N/A\n")
+    monkeypatch.setattr(jobs, "run_command", lambda *_: "15 N/A\n17 N/A\n")
     assert find_place("17", WAITING) is not None
     assert find_place("16", WAITING) is None
     assert find_place("17", job) is None

@@ -11,8 +11,8 @@ import pytest
 from tflaunch.client import control_client, follow, run_list, runs
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.errors import TflaunchError
-from tflaunch.features.slurm import batch, commands, supervise
-from tflaunch.features.slurm.commands import SlurmError, SlurmJob
+from tflaunch.features.slurm import jobs, supervise
+from tflaunch.features.slurm.jobs import SlurmError, SlurmJob
 from tflaunch.features.slurm.location import SlurmRun
 from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory
 
@@ -31,14 +31,14 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def submit(path: Path) -> Path:
     """Note a run as job 17 of Slurm."""
-    batch.note_job(path, "17")
+    jobs.note_job(path, "17")
     return path
 
 
 def jobs_are(monkeypatch: pytest.MonkeyPatch, *seen: SlurmJob | None) -> None:
     """Have Slurm report these states, one after the other, and the last one from then on."""
     states = list(seen)
-    monkeypatch.setattr(commands, "find_job", lambda _: states.pop(0) if len(states) > 1 else states[0])
+    monkeypatch.setattr(jobs, "find_job", lambda _: states.pop(0) if len(states) > 1 else states[0])
 
 
 def test_a_run_is_found_by_its_mark(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_a_run_is_found_by_its_mark(path: Path, monkeypatch: pytest.MonkeyPatch)
     jobs_are(monkeypatch, WAITING)
     earlier = os.umask(0)
     try:
-        batch.note_life(submit(path), 0)
+        jobs.note_life(submit(path), 0)
     finally:
         os.umask(earlier)
     assert {file.stat().st_mode & 0o777 for file in path.iterdir() if file.is_file()} == {0o600}
@@ -65,7 +65,7 @@ def test_what_is_shown_of_a_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def fails(_: str) -> SlurmJob:
         raise SlurmError("no controller")
 
-    monkeypatch.setattr(commands, "find_job", fails)
+    monkeypatch.setattr(jobs, "find_job", fails)
     assert (location.is_live(), location.describe_wait()) == (False, None)
     jobs_are(monkeypatch, None)
     assert (run_list.entry_of(path).state, location.is_live()) == ("stopped", False)
@@ -95,9 +95,9 @@ def test_why_slurm_has_sent_term(
     at = time.strftime("%Y-%m-%dT%H:%M:%S")  # clock: the job's output is judged by its age
     said = "" if due is None else f"slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT {at}{due} ***\n"
     (submit(path) / SUPERVISOR_LOG).write_text(said)
-    (path / batch.SCRIPT_NAME).write_text("#SBATCH --signal=B:TERM@15\n")
+    (path / jobs.SCRIPT_NAME).write_text("#SBATCH --signal=B:TERM@15\n")
     job = SlurmJob(state, "None", "n1", 0, 0, "1:00", left)
-    monkeypatch.setattr(commands, "find_job", lambda *_, **__: job)
+    monkeypatch.setattr(jobs, "find_job", lambda *_, **__: job)
     assert supervise.explain_term(path) == why
 
 
@@ -114,19 +114,19 @@ def test_a_preempted_job_is_over_unless_it_is_queued_again(
     path: Path, monkeypatch: pytest.MonkeyPatch, job: dict[str, str], mode: str, is_over: bool
 ) -> None:
     shown = {"job": job, "partition": {"PreemptMode": mode}}
-    monkeypatch.setattr(commands, "show", lambda kind, _: shown[kind])
+    monkeypatch.setattr(jobs, "show", lambda kind, _: shown[kind])
     assert bool(supervise.explain_preemption(submit(path))) is is_over
 
 
 def test_a_job_that_waits_is_cancelled_instead_of_stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that has begun is stopped by its supervisor, or cancelled if that cannot be reached."""
     cancelled: list[str] = []
-    monkeypatch.setattr(commands, "cancel_job", cancelled.append)
+    monkeypatch.setattr(jobs, "cancel_job", cancelled.append)
     jobs_are(monkeypatch, WAITING)
     location, said = locate_run(submit(path)), list[str]()
     assert location.stop_run(None, said.append, lambda: 9) == 0
     assert (cancelled, said) == (["17"], [f"run {path.name} was cancelled before it began"])
-    batch.note_life(path, 0)
+    jobs.note_life(path, 0)
     assert location.stop_run(None, said.append, lambda: 9) == 9
     control_client.request_stop(path, None)
     assert cancelled == ["17", "17"]

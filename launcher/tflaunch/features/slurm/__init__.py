@@ -21,7 +21,7 @@ With --on slurm it is a Slurm job.
         "slurm": Engine(
             "as a Slurm job",
             submit="tflaunch.features.slurm.submission:submit_spec",
-            runs="tflaunch.features.slurm.batch:find_runs",
+            runs="tflaunch.features.slurm.jobs:find_runs",
             check="tflaunch.features.slurm.submission:check_spec",
         )
     },

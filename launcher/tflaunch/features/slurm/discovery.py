@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tflaunch.discovery.base import Engine, Found, NotFoundError
-from tflaunch.features.slurm import commands
+from tflaunch.features.slurm import jobs
 
 _TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 _REMEDY = "call tflaunch in one that salloc or sbatch has made, or let `up --on slurm` submit a job"
@@ -33,8 +33,8 @@ class Slurm(Engine):
         if nodes is None:
             raise NotFoundError(f"job {job} of Slurm has no part {where!r}", 'write "slurm" for all of its nodes')
         try:
-            names = commands.run_command("scontrol", "show", "hostnames", nodes).split()
-        except commands.SlurmError as error:
+            names = jobs.run_command("scontrol", "show", "hostnames", nodes).split()
+        except jobs.SlurmError as error:
             raise NotFoundError(f"Slurm does not name the nodes: {error}", _REMEDY) from None
         slots = _tasks_per_node(os.environ.get(f"SLURM_TASKS_PER_NODE{part}", ""), len(names))
         return Found(
@@ -44,11 +44,11 @@ class Slurm(Engine):
 
     def words(self, host: str, handle: str) -> Sequence[str]:
         """Return the srun command for one node of a job."""
-        return commands.step_command(handle, host)
+        return jobs.step_command(handle, host)
 
     def is_over(self, handle: str) -> bool:
         """Whether the job has ended, and with it everything that ran in it."""
-        job = commands.find_job(handle)
+        job = jobs.find_job(handle)
         return job is None or not job.is_running
 
 

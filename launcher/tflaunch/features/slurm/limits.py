@@ -9,8 +9,8 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
 from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import Ending
-from tflaunch.features.slurm import commands
-from tflaunch.features.slurm.commands import BadOptionError, NodeSize, NoSlurmError, SlurmError
+from tflaunch.features.slurm import jobs
+from tflaunch.features.slurm.jobs import BadOptionError, NodeSize, NoSlurmError, SlurmError
 from tflaunch_worker.readable import duration_words
 
 _LEAST_KILL_WAIT = 5.0  # seconds: slurmd waits at least so long (_rpc_terminate_job in its req.c)
@@ -32,7 +32,7 @@ _MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024}
 def find_ending() -> Ending:
     """Return how this Slurm ends jobs; the usual way if it cannot be asked."""
     try:
-        config = commands.show("config")
+        config = jobs.show("config")
     except SlurmError:
         return slurm.USUAL_ENDING
     kill_wait = config.get("KillWait", "")
@@ -72,7 +72,7 @@ def _place_in(spec: Spec, roles: Collection[str], where: str) -> str:
 def try_script(script: str) -> list[Problem]:
     """Return problems for which Slurm would refuse a script or never start it, or []."""
     try:
-        commands.run_command("sbatch", "--test-only", given=script)
+        jobs.run_command("sbatch", "--test-only", given=script)
     except NoSlurmError as error:
         return [Problem.error("", str(error), "run this on a login node of a Slurm cluster")]
     except BadOptionError as error:
@@ -95,7 +95,7 @@ def unshared_directories(directories: Mapping[str, Path]) -> list[Problem]:
 
 def _problems_of_partition(wanted: Mapping[str, str]) -> Iterator[Problem]:
     name = wanted.get("partition", "")
-    names = commands.run_command("sinfo", "--noheader", "--format=%P").split()
+    names = jobs.run_command("sinfo", "--noheader", "--format=%P").split()
     partitions = {each.rstrip("*"): each.endswith("*") for each in names}
     if "," in name or not partitions:
         return  # the job takes the first of several that fits
@@ -108,12 +108,12 @@ def _problems_of_partition(wanted: Mapping[str, str]) -> Iterator[Problem]:
         hint = f"name one of these: {', '.join(partitions)}"
         yield Problem.error("slurm.partition", "is missing, and this Slurm has no default partition", hint)
         return
-    partition = commands.show("partition", chosen)
+    partition = jobs.show("partition", chosen)
     if partition.get("State", "UP") != "UP":
         message = f"partition {chosen} is {partition['State']}"
         yield Problem.error("slurm.partition", message, "choose another one, or wait until it is up")
     yield from _beyond_partition(wanted, chosen, partition)
-    yield from _beyond_nodes(wanted, chosen, commands.show_nodes(chosen))
+    yield from _beyond_nodes(wanted, chosen, jobs.show_nodes(chosen))
 
 
 def _beyond_partition(wanted: Mapping[str, str], name: str, partition: Mapping[str, str]) -> Iterator[Problem]:

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import tflaunch_worker
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.features.slurm import batch, commands
-from tflaunch.features.slurm.commands import NoSlurmError, SlurmError, SlurmJob
+from tflaunch.features.slurm import jobs
+from tflaunch.features.slurm.jobs import NoSlurmError, SlurmError, SlurmJob
 from tflaunch.store.run_dir import SOCKET_NAME, SUPERVISOR_LOG
 from tflaunch_worker.readable import duration_words
 
@@ -73,20 +73,20 @@ def find_place(number: str, job: SlurmJob | None) -> QueuePlace | None:
         return None
     about = ["--noheader", "--states=PENDING", f"--partition={job.partition}", "--sort=-p,i", "--format=%i %S"]
     try:
-        lines = [line.split() for line in commands.run_command("squeue", *about).splitlines()]
+        lines = [line.split() for line in jobs.run_command("squeue", *about).splitlines()]
     except SlurmError:
         return None
     waiting = {other.partition("+")[0]: expected for other, expected in lines}  # parts of a job start together
     if number not in waiting or len(waiting) == 1:
         return None
-    left = commands.seconds_until(waiting[number])
+    left = jobs.seconds_until(waiting[number])
     position = list(waiting).index(number) + 1
     return QueuePlace(position, len(waiting), time.time() + left if left < math.inf else math.inf)
 
 
 def find_slurm_run(directory: Path) -> RunLocation | None:
     """Return the location of a run that is a job of Slurm; None if it is none."""
-    job = batch.job_of(directory)
+    job = jobs.job_of(directory)
     return None if job is None else SlurmRun(directory, job)
 
 
@@ -95,7 +95,7 @@ class SlurmRun(RunLocation):
 
     supervisor = "its job of Slurm"
     has_supervisor_here = False
-    changed_by_looking = batch.FILES
+    changed_by_looking = jobs.FILES
 
     def __init__(self, directory: Path, job: str) -> None:
         super().__init__(directory)
@@ -119,7 +119,7 @@ class SlurmRun(RunLocation):
     def describe_wait(self) -> str | None:
         """Return Slurm's reason for which the job waits."""
         job = self._unfinished_job()
-        if job is None or batch.has_begun(self.directory, job):
+        if job is None or jobs.has_begun(self.directory, job):
             return None
         remedy = f": {job.remedy}" if job.remedy else ""
         place = find_place(self._job, job)
@@ -135,7 +135,7 @@ class SlurmRun(RunLocation):
     def reason_to_keep(self) -> str | None:
         """Return that its job may need the directory."""
         try:
-            job = batch.current_job(self.directory)
+            job = jobs.current_job(self.directory)
         except SlurmError as error:
             return f"may be alive, as Slurm cannot be asked about its job: {error}"
         remedy = f"to end it: tflaunch down {self.directory.name}"
@@ -143,7 +143,7 @@ class SlurmRun(RunLocation):
 
     def earlier_executions(self) -> list[tuple[Path, str]]:
         """Return the records that the job wrote before Slurm started it again."""
-        earlier = batch.earlier_lives(self.directory)
+        earlier = jobs.earlier_lives(self.directory)
         return [(path, f"Slurm started the job again (restart {number})") for number, path in enumerate(earlier, 1)]
 
     def connect_to_supervisor(self) -> tuple[socket.socket, subprocess.Popen[bytes] | None]:
@@ -163,10 +163,10 @@ class SlurmRun(RunLocation):
         for look in itertools.count():
             seen = self._look(say, pause)
             if seen is None or seen.is_over:
-                if seen is None or batch.has_begun(self.directory, seen):
+                if seen is None or jobs.has_begun(self.directory, seen):
                     return
                 raise TflaunchError(self._stillborn(seen), seen.exit_code or EXIT_INTERNAL)
-            if batch.has_begun(self.directory, seen):
+            if jobs.has_begun(self.directory, seen):
                 return
             standing = seen.state if is_in_turn(seen) else seen.standing
             found = find_place(self._job, seen) if look % _LOOKS_PER_PLACE == 0 else None
@@ -200,8 +200,8 @@ class SlurmRun(RunLocation):
     def stop_unsupervised(self, grace: float | None) -> None:
         """Cancel its job, if that has not ended."""
         try:
-            if batch.current_job(self.directory) is not None:
-                commands.cancel_job(self._job)
+            if jobs.current_job(self.directory) is not None:
+                jobs.cancel_job(self._job)
         except SlurmError as error:
             raise TflaunchError(f"job {self._job} cannot be cancelled: {error}", EXIT_INTERNAL) from None
 
@@ -218,7 +218,7 @@ class SlurmRun(RunLocation):
     def _unfinished_job(self) -> SlurmJob | None:
         """Return its job's state; None if the job has ended or Slurm cannot be asked here."""
         try:
-            return batch.current_job(self.directory)
+            return jobs.current_job(self.directory)
         except SlurmError:
             return None
 
@@ -226,7 +226,7 @@ class SlurmRun(RunLocation):
         """Connect to the supervisor on a node; a program there relays its socket."""
         root = str(Path(tflaunch_worker.__file__).parent.parent)
         program = _RELAY.format(root=root, directory=str(self.directory), name=SOCKET_NAME)
-        words = [*commands.step_command(self._job, node), sys.executable, "-I", "-S", "-c", program]
+        words = [*jobs.step_command(self._job, node), sys.executable, "-I", "-S", "-c", program]
         ours, theirs = socket.socketpair()
         try:
             carrier = subprocess.Popen(
@@ -243,7 +243,7 @@ class SlurmRun(RunLocation):
         """Wait until a job whose supervisor is gone has ended, or is queued again."""
         while True:
             seen = self._look(say, pause)
-            if seen is None or seen.is_over or seen.is_waiting or not batch.has_begun(self.directory, seen):
+            if seen is None or seen.is_over or seen.is_waiting or not jobs.has_begun(self.directory, seen):
                 return seen
             pause(_BETWEEN_LOOKS)
 
@@ -252,7 +252,7 @@ class SlurmRun(RunLocation):
         is_told = False
         while True:
             try:
-                return commands.find_job(self._job)
+                return jobs.find_job(self._job)
             except NoSlurmError as error:
                 raise TflaunchError(f"job {self._job} cannot be asked for: {error}", EXIT_INTERNAL) from None
             except SlurmError as error:

@@ -20,8 +20,8 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import Ending, parts_of
-from tflaunch.features.slurm import batch, commands, limits
-from tflaunch.features.slurm.commands import BadOptionError, NoSlurmError, SlurmError
+from tflaunch.features.slurm import jobs, limits
+from tflaunch.features.slurm.jobs import BadOptionError, NoSlurmError, SlurmError
 from tflaunch.own_process import own_command
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
@@ -67,7 +67,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
         directory.keep_spec(order.suffix, file.text.encode())
         if write_function is not None:
             write_function(directory.function)
-        comment = f"{spec.slurm.get('comment', '')} {batch.MARK}{directory.path}".strip()
+        comment = f"{spec.slurm.get('comment', '')} {jobs.MARK}{directory.path}".strip()
         marked = spec.model_copy(update={"slurm": {**spec.slurm, "comment": comment}})
         job = _submit(directory, order, wanted(plan, marked, ending))
     except TflaunchError:
@@ -162,17 +162,17 @@ def load_spec(file: SpecFile, order: SpecOrder) -> Spec:
 
 def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[str, str]]) -> str:
     """Submit a run with its parts' options, the supervisor's first; return the job ID."""
-    private_files.write_text(directory.path / batch.ORDER_NAME, json.dumps(order._asdict()))
+    private_files.write_text(directory.path / jobs.ORDER_NAME, json.dumps(order._asdict()))
     first, *others = parts
     ours = {"output": str(directory.path / SUPERVISOR_LOG).replace("%", "%%"), "open-mode": "append"}
     command = own_command("supervise", str(directory.path))
     text = _script([{**ours, **first}, *others], command)
-    private_files.write_text(directory.path / batch.SCRIPT_NAME, text)
+    private_files.write_text(directory.path / jobs.SCRIPT_NAME, text)
     try:
-        job = commands.run_command("sbatch", "--parsable", given=text).strip().partition(";")[0]
+        job = jobs.run_command("sbatch", "--parsable", given=text).strip().partition(";")[0]
     except SlurmError as error:
         raise _refused(error) from None
-    batch.note_job(directory.path, job)
+    jobs.note_job(directory.path, job)
     return job
 
 

@@ -24,8 +24,8 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.discovery.base import NotFoundError
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, Problem, SpecError, TflaunchError
 from tflaunch.features.render import slurm
-from tflaunch.features.slurm import batch, commands, submission
-from tflaunch.features.slurm.commands import SlurmError
+from tflaunch.features.slurm import jobs, submission
+from tflaunch.features.slurm.jobs import SlurmError
 from tflaunch.plan import placement
 from tflaunch.plan.model import Plan
 from tflaunch.plan.placement import with_gpus
@@ -68,7 +68,7 @@ def supervise(directory: Path) -> int:
         log_writer.require_own_logs(run.logs, [process.task for process in plan.processes()])
 
     def begun() -> None:
-        batch.note_life(directory, _restart_count())
+        jobs.note_life(directory, _restart_count())
 
     explain = functools.partial(explain_term, directory)
     code = launch.code_for_hosts(plan)
@@ -86,14 +86,14 @@ def _take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
     """
     open_run(path)
     try:
-        order = SpecOrder(**json.loads((path / batch.ORDER_NAME).read_text()))
+        order = SpecOrder(**json.loads((path / jobs.ORDER_NAME).read_text()))
     except (OSError, TypeError, ValueError) as error:
         raise TflaunchError(f"{path} has no order for a run: {error}", EXIT_INTERNAL) from None
     if job := os.environ.get("SLURM_JOB_ID"):
-        batch.note_job(path, job)  # the run may have ended and been resubmitted by hand
+        jobs.note_job(path, job)  # the run may have ended and been resubmitted by hand
     restarts = _restart_count()
     if restarts:
-        _move_aside(path, f"{batch.EARLIER}{restarts}", f"spec{order.suffix}")
+        _move_aside(path, f"{jobs.EARLIER}{restarts}", f"spec{order.suffix}")
     logs = path / "logs"
     if order.log_dir is not None:
         logs = Path(order.log_dir) / (f"restart-{restarts}" if restarts else "")
@@ -142,11 +142,11 @@ def _restart_count() -> int:
 
 
 def _move_aside(path: Path, name: str, spec: str) -> None:
-    kept = {batch.ORDER_NAME, batch.SCRIPT_NAME, FUNCTION_NAME, SUPERVISOR_LOG, spec, *batch.FILES, run_lock.LOCK_NAME}
+    kept = {jobs.ORDER_NAME, jobs.SCRIPT_NAME, FUNCTION_NAME, SUPERVISOR_LOG, spec, *jobs.FILES, run_lock.LOCK_NAME}
     earlier = path / name
     earlier.mkdir(mode=0o700, exist_ok=True)
     for entry in list(path.iterdir()):
-        if entry.name not in kept and not entry.name.startswith(batch.EARLIER):
+        if entry.name not in kept and not entry.name.startswith(jobs.EARLIER):
             entry.rename(earlier / entry.name)
 
 
@@ -156,7 +156,7 @@ def _begin_elsewhere(directory: Path, plan: Plan) -> None:
     Slurm itself takes minutes to notice them.
     """
     _, job = journal.read_job(directory)
-    culprit, number = job.culprit, batch.job_of(directory)
+    culprit, number = job.culprit, jobs.job_of(directory)
     if (
         culprit is None
         or culprit.cause is not Cause.UNREACHABLE
@@ -169,10 +169,10 @@ def _begin_elsewhere(directory: Path, plan: Plan) -> None:
         return  # the fault is not the nodes'
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes with the first command
     try:
-        before = commands.show("job", number).get("ExcNodeList", _NONE)
-        commands.run_command("scontrol", "requeue", number)
+        before = jobs.show("job", number).get("ExcNodeList", _NONE)
+        jobs.run_command("scontrol", "requeue", number)
         without = ",".join([*([] if before == _NONE else [before]), *lost])
-        commands.run_command("scontrol", "update", f"jobid={number}", f"ExcNodeList={without}")
+        jobs.run_command("scontrol", "update", f"jobid={number}", f"ExcNodeList={without}")
     except SlurmError as error:
         say(f"the run cannot begin again without {culprit.name}: {error}")
     else:
@@ -186,12 +186,12 @@ def explain_term(directory: Path) -> str:
     A signal that the job has asked for with ``--signal`` looks there as one of scancel, but the job then goes on.
     """
     try:
-        job = commands.find_job(batch.job_of(directory) or "", patience=_SOON)
+        job = jobs.find_job(jobs.job_of(directory) or "", patience=_SOON)
         output = (directory / SUPERVISOR_LOG).read_bytes()[-_MOST_SAID:].decode("utf-8", "replace")
-        leads = re.findall(_LEAD_OF_TERM, (directory / batch.SCRIPT_NAME).read_text("utf-8", "replace"))
+        leads = re.findall(_LEAD_OF_TERM, (directory / jobs.SCRIPT_NAME).read_text("utf-8", "replace"))
     except (SlurmError, OSError):
         return ""
-    said = [reason for at, reason in re.findall(_CANCELLED, output) if commands.seconds_until(at) > -_JUST_NOW]
+    said = [reason for at, reason in re.findall(_CANCELLED, output) if jobs.seconds_until(at) > -_JUST_NOW]
     lead = float(leads[-1] if leads else 0) + _MOST_EARLY
     is_near = job is not None and job.is_running and job.seconds_left <= lead
     reason = _NEAR_LIMIT if is_near else said[-1] if said else None
@@ -204,11 +204,11 @@ def explain_term(directory: Path) -> str:
 def explain_preemption(directory: Path) -> str:
     """Return a sentence if a run's job is preempted for good, else ""."""
     try:
-        job = commands.show("job", batch.job_of(directory) or "")
+        job = jobs.show("job", jobs.job_of(directory) or "")
         if job.get("PreemptTime", _NEVER) == _NEVER:
             return ""
         comes_back = job.get("Requeue") != "0" and (
-            commands.show("partition", job.get("Partition", "")).get("PreemptMode") != _CANCELS
+            jobs.show("partition", job.get("Partition", "")).get("PreemptMode") != _CANCELS
         )
     except SlurmError:
         return ""
