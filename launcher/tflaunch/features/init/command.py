@@ -148,11 +148,7 @@ def _example_program() -> str:
 
 
 def _read(command: Sequence[str], hosts: str | None) -> Program | None:
-    """Read the program of a command, and say what it uses; None if not here.
-
-    Raises:
-        TflaunchError: it is missing, and the tasks run on this machine.
-    """
+    """Read a command's program, and say what it uses; refuse a missing one here."""
     found = program_reader.find_file(command, Path())
     kind, script = program_reader.find_name(command)
     name = script if kind == program_source.SCRIPT else command[0] if "/" in command[0] else ""
@@ -181,11 +177,7 @@ def _fit(roles: ClusterOptions, program: Program | None) -> ClusterOptions:
 
 
 def _ask() -> tuple[tuple[str, ...], ClusterOptions, Program | None]:
-    """Ask on the terminal for the tasks and the command; return them, and the program.
-
-    Raises:
-        TflaunchError: the user gives up, by Ctrl-C or Ctrl-D.
-    """
+    """Ask for tasks and command; return them, and the program. Ctrl-C gives up."""
     try:
         workers = _prompt("How many workers?", str(starter.WORKERS), WholeNumber(1))
         hosts = _prompt("On which hosts, such as h1,h2?", _HERE, _hosts(workers))

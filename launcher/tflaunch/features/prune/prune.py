@@ -132,11 +132,7 @@ def find_named(names: Sequence[str], now: float) -> Findings:
 
 
 def _examine(path: Path, now: float, is_named: bool = False) -> OldRun:
-    """Return a run that may be removed, or one that an earlier prune has half removed.
-
-    Raises:
-        _KeptError: it must not be, at any age; by default also if it is damaged.
-    """
+    """Return a run that may be removed, or raise a `_KeptError` with the reason."""
     try:
         written = _last_change(path)  # before the run's location is asked, which may note an answer in the directory
         if path.name.startswith(TRASH):
@@ -177,9 +173,6 @@ def _require_over(path: Path, entry: run_list.RunEntry, is_recent: bool, is_name
     """Refuse a run that may be starting, may have live tasks, or is damaged.
 
     When the supervisor of a lost run was killed is not recorded, and its tasks live until the lease ends.
-
-    Raises:
-        _KeptError: it is such a run.
     """
     state = entry.state
     if entry.exit_code is None and state not in _DEAD:
@@ -309,11 +302,7 @@ def _hosts_of(plan: Plan) -> list[str]:
 
 
 def _remove_copies(path: Path) -> None:
-    """Remove the copies of a run's code and checkpoints on all its hosts.
-
-    Raises:
-        TflaunchError: a host cannot be reached, or cannot remove its copy; names all such hosts.
-    """
+    """Remove a run's copies on all hosts, or raise an error that names the rest."""
     plan = runs.plan_of(path)
     if not (hosts := _hosts_of(plan)):
         return

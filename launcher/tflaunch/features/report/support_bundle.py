@@ -232,10 +232,7 @@ def _copy(path: Path, most: int | None, out: IO[bytes], redactor: Redactor) -> s
     """Copy a file without secrets; return a note on the part that is included.
 
     Cutting off the beginning of a file may cut a secret in half, which is then not recognized: the text before the
-    first complete line is left out, too.
-
-    Raises:
-        _NotPackedError: the file cannot be read.
+    first complete line is left out, too. A file that cannot be read is a `_NotPackedError`.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -123,11 +123,7 @@ class RunFeed:
             self._wake()
 
     def _follow(self) -> None:
-        """Follow the run until it ends, loses its supervisor or is forgotten.
-
-        Raises:
-            TflaunchError: it has no journal yet, or a damaged one.
-        """
+        """Follow the run until it ends, is lost or forgotten; raise without a journal."""
         observer = Observer(self.directory)
         self._timeline, self._messages = Timeline(), []
         try:

@@ -167,9 +167,6 @@ def _start_of(path: Path, redactor: Redactor, most: int) -> tuple[str | None, bo
     """Return the beginning of a file, None without one, and whether it goes on.
 
     It is cut after secrets are replaced: half a secret would not be recognized.
-
-    Raises:
-        TflaunchError: the file cannot be read.
     """
     text = b""
     try:
