@@ -241,7 +241,7 @@ MUTANTS: Mapping[str, Edit] = {
         "core.events.read_metrics", "metrics[:MOST_METRICS]", "metrics[:1]", Suite("unit/test_measuring.py")
     ),
     "what tasks use is lost": Edit(
-        "core.measures.from_wire", "return found", "return {}", Suite("unit/test_measuring.py")
+        "core.measures.from_wire", "return measures", "return {}", Suite("unit/test_measuring.py")
     ),
     "a command that cannot be executed is tried again": Edit(
         "core.step._on_not_started", "may_retry=False", "may_retry=True", Invariant("I4", 30)
@@ -302,8 +302,8 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "the memory of an earlier attempt counts": Edit(
         "core.annotations.Annotations.growth_of",
-        "found.attempt == task.attempt",
-        "found.attempt >= 0",
+        "growth.attempt == task.attempt",
+        "growth.attempt >= 0",
         Suite("features/memory/test_vitals.py"),
     ),
     "the history of memory is read from its end": Edit(

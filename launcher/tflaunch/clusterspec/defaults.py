@@ -26,10 +26,10 @@ OF_ONE_JOB = ("name", "cluster", "discover", "sidecars")
 """Fields without defaults, because they define one job."""
 
 
-def complete(data: dict[str, Any], found: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def complete(data: dict[str, Any], defaults: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return a spec's data completed by a file of defaults, and the places of these."""
     new: dict[Location, Any] = {}
-    completed = _merged(_used(found, data), data, (), new)
+    completed = _merged(_used(defaults, data), data, (), new)
     return completed, [format_place(location) for location in new]
 
 
@@ -71,11 +71,11 @@ def check_owner(path: Path) -> None:
     raise SpecError(str(path), [problem])
 
 
-def _used(found: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+def _used(defaults: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
     """Return a file's data without the settings of roles that the spec does not have."""
     there = [role for field in ("cluster", "discover") if isinstance(data.get(field), dict) for role in data[field]]
-    roles = {role: settings for role, settings in found.get("roles", {}).items() if role in there}
-    return {**found, "roles": roles} if "roles" in found else found
+    roles = {role: settings for role, settings in defaults.get("roles", {}).items() if role in there}
+    return {**defaults, "roles": roles} if "roles" in defaults else defaults
 
 
 def _merged(defaults: dict[str, Any], data: dict[str, Any], at: Location, new: dict[Location, Any]) -> dict[str, Any]:

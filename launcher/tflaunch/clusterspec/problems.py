@@ -53,16 +53,15 @@ def validate_data(data: object) -> Spec | list[Problem]:
 
 def problems_in(error: ValidationError, data: object) -> list[Problem]:
     """Return the problems of a spec made from ``data``, in the order of the data."""
-    positions = _Positions(data)
-    found = []
+    positions, problems = _Positions(data), []
     for detail in error.errors(include_url=False):
         location = detail["loc"]
         is_key = location[-1:] == (_OF_KEY,) and not positions.is_key(location)
         declared = _key_type(location[:-2]) if is_key else _declared_at(location)
         location = location[:-1] if is_key else location
         message, hint = _sentence(detail, location, declared)
-        found.append((positions.of(location), Problem("error", format_place(location), message, hint)))
-    return [problem for _, problem in sorted(found, key=lambda one: one[0])]
+        problems.append((positions.of(location), Problem("error", format_place(location), message, hint)))
+    return [problem for _, problem in sorted(problems, key=lambda one: one[0])]
 
 
 class Remainder(NamedTuple):

@@ -132,9 +132,9 @@ class Annotations(NamedTuple):
 
     def growth_of(self, task: TaskState) -> Growth | None:
         """Return how the memory of a living task grows; None if it does not."""
-        found = self.growth.get(task.task)
-        is_current = found is not None and found.rate and found.attempt == task.attempt and task.is_alive
-        return found if is_current else None
+        growth = self.growth.get(task.task)
+        is_current = growth is not None and growth.rate and growth.attempt == task.attempt and task.is_alive
+        return growth if is_current else None
 
     def hang_of(self, job: Job) -> str:
         """Return why the tasks hung that ended the attempt; "" if it is not known."""

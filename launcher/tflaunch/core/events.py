@@ -36,8 +36,8 @@ def read_metrics(name: str, value: Any) -> dict[str, float]:
         ValueError: field ``name`` has another form.
     """
     kind = Mapping[Annotated[str, Line(LONGEST_NAME)], Figure | None]
-    known = {} if value is None else check_of(kind)(name, value)
-    metrics = [(metric, figure) for metric, figure in known.items() if figure is not None]
+    figures = {} if value is None else check_of(kind)(name, value)
+    metrics = [(metric, figure) for metric, figure in figures.items() if figure is not None]
     return dict(metrics[:MOST_METRICS])
 
 

@@ -47,5 +47,5 @@ def from_wire(tasks: object) -> dict[str, Measure]:
     Raises:
         ValueError: the content has another form.
     """
-    found: dict[str, Measure] = check_of(Mapping[str, Measure])("tasks", tasks)
-    return found
+    measures: dict[str, Measure] = check_of(Mapping[str, Measure])("tasks", tasks)
+    return measures

@@ -87,10 +87,10 @@ NAME_REMEDY = 'use addresses in cluster, set "hosts": {"X": {"address": "10.0.0.
 """What helps when a host does not resolve a name, or resolves it to itself."""
 
 
-def name_problems(host: str, found: Mapping[str, str]) -> list[str]:
+def name_problems(host: str, names: Mapping[str, str]) -> list[str]:
     """Return a sentence for each name that does not resolve, or to loopback."""
     problems = []
-    for name, addresses in found.items():
+    for name, addresses in names.items():
         loopback = [address for address in addresses.split() if is_loopback(address)]
         if not addresses:
             problems.append(f"{host} does not know the name {name!r}")

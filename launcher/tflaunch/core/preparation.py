@@ -70,13 +70,13 @@ def on_network_refused(job: Job, event: events.NetworkRefused, now: float) -> St
 
 def _rule_out_unknown(job: Job, event: events.NamesResolved) -> tuple[Job, dict[str, str]]:
     """Rule out spare hosts that a host cannot resolve; return the rest."""
-    found = dict(event.found)
+    names = dict(event.found)
     for spare in job.spares_in(*HostPhase):
         name = job.plan.outer_address(spare)
-        if name in found and name not in preflight.names_of(job.plan):
-            problems = preflight.name_problems(event.host, {name: found.pop(name)})
+        if name in names and name not in preflight.names_of(job.plan):
+            problems = preflight.name_problems(event.host, {name: names.pop(name)})
             job = spares.rule_out(job, spare, problems[0]) if problems else job
-    return job, found
+    return job, names
 
 
 def on_ports_held(job: Job, event: events.PortsHeld, now: float) -> Step:

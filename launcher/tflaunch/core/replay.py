@@ -186,11 +186,11 @@ def transitions(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Transit
 
 def annotations_in(records: Iterable[dict[str, Any]]) -> Annotations:
     """Return the annotations among these records."""
-    known = Annotations()
+    annotations = Annotations()
     for record in records:
         if isinstance(annotation := event_records.from_record(record), Annotation):
-            known = known.noted(annotation, record["now"])
-    return known
+            annotations = annotations.noted(annotation, record["now"])
+    return annotations
 
 
 def replay_job(records: Iterable[dict[str, Any]]) -> Job:

@@ -51,10 +51,10 @@ def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
 
 def addresses(plan: Plan) -> dict[str, list[str]]:
     """Return role to the ``host:port`` of its tasks, in the order of their index."""
-    found: dict[str, list[str]] = {}
+    cluster: dict[str, list[str]] = {}
     for task in plan.tasks:
-        found.setdefault(task.role, []).append(str(task.address))
-    return found
+        cluster.setdefault(task.role, []).append(str(task.address))
+    return cluster
 
 
 def with_tf_configs(plan: Plan) -> Plan:

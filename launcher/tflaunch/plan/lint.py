@@ -36,7 +36,7 @@ def certain_problems(problems: Iterable[Problem], spec: Spec, places: Sequence[s
     is_shapeless = bool(spec.discover or spec.pool or spec.kubernetes) or any(map(_gives_shape, places))
 
     def is_certain(problem: Problem) -> bool:
-        if is_shapeless and _section(problem.where) not in _APART:
+        if is_shapeless and _steps(problem.where)[0] not in _APART:
             return False
         return not any(_may_concern(problem.where, place) for place in places)
 
@@ -45,17 +45,17 @@ def certain_problems(problems: Iterable[Problem], spec: Spec, places: Sequence[s
 
 def _gives_shape(place: str) -> bool:
     """Whether a place says which tasks there are, where, and what they run."""
-    section, *parts = re.split(r"[.\[]", place)
+    section, *parts = _steps(place)
     return section in _SHAPE and (section == "cluster" or len(parts) < 2 or parts[-1] in ("command", "server"))
 
 
-def _section(where: str) -> str:
-    return re.split(r"[.\[]", where, maxsplit=1)[0]
+def _steps(place: str) -> list[str]:
+    return re.split(r"[.\[]", place)
 
 
 def _may_concern(where: str, place: str) -> bool:
     """Whether one place contains the other, or both are fields of the same name."""
-    parts, others = re.split(r"[.\[]", where), re.split(r"[.\[]", place)
+    parts, others = _steps(where), _steps(place)
     return all(one == other for one, other in zip(parts, others, strict=False)) or parts[-1] == others[-1]
 
 

@@ -366,10 +366,10 @@ class Plan(_Fields):
 
     @functools.cached_property
     def _processes_by_host(self) -> dict[str, list[TaskPlan]]:
-        found: dict[str, list[TaskPlan]] = {}
+        processes: dict[str, list[TaskPlan]] = {}
         for process in self.processes():
-            found.setdefault(process.host, []).append(process)
-        return found
+            processes.setdefault(process.host, []).append(process)
+        return processes
 
     @functools.cached_property
     def _hosts_by_name(self) -> dict[str, HostPlan]:

@@ -21,13 +21,13 @@ def select_tasks(plan: Plan, selectors: Sequence[str]) -> list[str]:
     processes = plan.processes()
     chosen: set[str] = set()
     for selector in selectors:
-        found = {process.task for process in processes if _matches(selector, process)}
-        if not found:
+        selected = {process.task for process in processes if _matches(selector, process)}
+        if not selected:
             names = ", ".join(dict.fromkeys(process.task for process in processes[:8]))
             more = "" if len(processes) <= 8 else f" and {len(processes) - 8} more"
             message = f"no task is {selector!r}; the tasks are {names}{more} (also: worker, worker:0-3, host=NAME)"
             raise TflaunchError(message, EXIT_USAGE)
-        chosen |= found
+        chosen |= selected
     return [process.task for process in processes if not selectors or process.task in chosen]
 
 

@@ -52,13 +52,12 @@ def _check(plan: Plan) -> None:
     if any(process.own_port and (process.role != SIDECAR or process.address is None) for process in processes):
         raise ValueError("own_port is for a sidecar with an address")
     ranks = [(ROLES.index(task.role), task.task_index) for task in plan.tasks]
-    known = plan.strategy in STRATEGIES and all(process.host in hosts and process.argv for process in processes)
-    unique = len(names) == len(processes) and len(hosts) == len(plan.hosts) and ranks == sorted(set(ranks))
-    known = known and hosts.issuperset(plan.spares) and not {process.host for process in processes} & {*plan.spares}
-    for variant in plan.variants:
-        known = known and hosts.issuperset(variant.hosts) and names.issuperset(task.task for task in variant.tasks)
-        known = known and all(task.host in hosts and task.argv for task in variant.tasks)
-    if not (known and unique):
+    moved = [task for variant in plan.variants for task in variant.tasks]
+    are_unique = len(names) == len(processes) and len(hosts) == len(plan.hosts) and ranks == sorted(set(ranks))
+    exist = hosts.issuperset([*plan.spares, *(host for variant in plan.variants for host in variant.hosts)])
+    exist = exist and plan.strategy in STRATEGIES and names.issuperset(task.task for task in moved)
+    can_run = all(process.host in hosts and process.argv for process in (*processes, *moved))
+    if not (are_unique and exist and can_run) or {process.host for process in processes} & {*plan.spares}:
         raise ValueError("its tasks and hosts do not fit together")
 
 
