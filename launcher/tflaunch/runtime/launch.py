@@ -8,7 +8,7 @@ import resource
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,14 @@ def start(plan: Plan, config: RunConfig) -> int:
             config.say(f"warning: {warning}")
 
     def supervise(config: RunConfig) -> int:
-        with _without_leftovers(plan, config), _early_links(plan, config.directory, connectors) as links:
-            return foreground.execute(plan, config, connectors, links)
+        with _without_leftovers(plan, config), ExitStack() as unused:
+            links = _open_early(plan, connectors, unused)
+
+            def begun() -> None:
+                unused.pop_all()
+                config.begun()
+
+            return foreground.execute(plan, config._replace(begun=begun), connectors, links)
 
     return _supervise(config, supervise)
 
@@ -233,24 +239,17 @@ def _supervise(config: RunConfig, supervise: Callable[[RunConfig], int]) -> int:
         return follow.until_running(Observer(path), config.say, config.is_quiet) or 0
 
 
-@contextmanager
-def _early_links(
-    plan: Plan, directory: RunDirectory, connectors: Mapping[str, AgentConnector]
-) -> Iterator[dict[str, Link]]:
-    """Start this machine's agents while the rest is imported; end them if the run does not begin."""
+def _open_early(plan: Plan, connectors: Mapping[str, AgentConnector], unused: ExitStack) -> dict[str, Link]:
+    """Start this machine's agents while the rest is imported; ``unused`` ends them."""
     links = {}
     for host in plan.hosts:
         if host.is_local:
+            connector = connectors[host.host]
             with suppress(LinkError):  # retried, and reported, together with the other hosts
-                links[host.host] = connectors[host.host].open()
-    try:
-        yield links
-    except BaseException:
-        if not _has_begun(directory.path):
-            for name, link in links.items():
-                link.close()
-                connectors[name].end()
-        raise
+                link = links[host.host] = connector.open()
+                unused.callback(connector.end)
+                unused.callback(link.close)
+    return links
 
 
 def code_for_hosts(plan: Plan, directory: Path | None = None) -> UserCode | None:
