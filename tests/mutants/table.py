@@ -714,7 +714,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/code/test_received_code.py"),
     ),
     "a file that arrives is not hashed": Edit(
-        "tflaunch_worker.features.file_parts._ArrivingFile.append",
+        "tflaunch_worker.features.file_parts.ArrivingFile.append",
         "self.sha256.update(data[:written])",
         "pass",
         Suite("features/code/test_received_code.py"),

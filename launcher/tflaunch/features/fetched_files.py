@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tflaunch import private_files
+from tflaunch_worker.features.file_parts import ArrivingFile, unlink_if_there
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _READ = 1 << 20
@@ -22,7 +23,7 @@ def hash_file(file: BinaryIO) -> tuple[hashlib._Hash, int]:
     return digest, size
 
 
-class FetchedFile:
+class FetchedFile(ArrivingFile):
     """What has arrived of a file whose content has a known hash."""
 
     def __init__(self, path: Path, sha256: str) -> None:
@@ -31,28 +32,15 @@ class FetchedFile:
         Raises:
             OSError: it cannot be read or created.
         """
-        self.path = path
+        super().__init__(str(path))
         self._wanted = sha256
         private_files.make_directories(path.parent)
         with open(os.open(path, _FLAGS, 0o600), "rb") as file:
             self.sha256, self.size = hash_file(file)
 
-    def append(self, data: bytes) -> None:
-        """Store the next bytes.
-
-        Raises:
-            OSError: the disk is full, for instance.
-        """
-        with open(self.path, "ab", buffering=0) as file:
-            while data:
-                written = file.write(data) or 0
-                self.sha256.update(data[:written])
-                self.size += written
-                data = data[written:]
-
     def is_intact(self) -> bool:
         """Return whether all of it has arrived; remove a file with another content."""
         if self.sha256.hexdigest() == self._wanted:
             return True
-        self.path.unlink(missing_ok=True)
+        unlink_if_there(self.path)
         return False

@@ -21,13 +21,20 @@ class FilesError(Exception):
     """Raised when files cannot be stored here; the message is one sentence."""
 
 
-class _ArrivingFile:
+class ArrivingFile:
+    """What has arrived of a file: its size in bytes, and its hash."""
+
     def __init__(self, path: str) -> None:
         self.path = path
         self.size = 0
         self.sha256 = hashlib.sha256()  # hashed as data arrives, because the agent must not block on it later
 
     def append(self, data: bytes) -> None:
+        """Store the next bytes.
+
+        Raises:
+            OSError: the disk is full, for instance.
+        """
         with open(self.path, "ab", buffering=0) as file:
             while data:
                 written = file.write(data) or 0
@@ -42,7 +49,7 @@ class ArrivingFiles:
     def __init__(self, directory: str, prefix: str = "") -> None:
         self._directory = directory
         self._prefix = prefix
-        self._files: dict[str, _ArrivingFile] = {}
+        self._files: dict[str, ArrivingFile] = {}
 
     def size_of(self, digest: str) -> int:
         """Return how many bytes of a file have arrived."""
@@ -61,7 +68,7 @@ class ArrivingFiles:
             ValueError: an earlier part is missing.
         """
         if offset == 0:
-            self._files[digest] = _ArrivingFile(os.path.join(self._directory, self._prefix + digest))
+            self._files[digest] = ArrivingFile(os.path.join(self._directory, self._prefix + digest))
         file = self._files.get(digest)
         if file is None or offset != file.size:
             raise ValueError(f"byte {offset} of {digest} does not follow what has arrived")
