@@ -19,6 +19,8 @@ POPEN = "bare Popen + wait"
 SHELL = "shell script, `&` and `wait`"
 TFLAUNCH = "tflaunch up"
 PARALLEL = "GNU parallel"
+HONCHO = "honcho"
+TORCHRUN = "torchrun"
 
 
 class Job(NamedTuple):
@@ -62,9 +64,9 @@ def launchers(venv: Path) -> dict[str, Launcher]:
         Launcher("mpirun", find("mpirun"), APT.format("openmpi-bin"), _mpirun),
         Launcher(TFLAUNCH, tflaunch(), "", _tflaunch),
         from_pypi("supervisord", _supervisord),
-        from_pypi("honcho", _honcho),
+        from_pypi(HONCHO, _honcho),
         Launcher(PARALLEL, find("parallel"), APT.format("parallel"), _parallel),
-        from_pypi("torchrun", _torchrun),
+        from_pypi(TORCHRUN, _torchrun),
     ]
     return {row.name: row for row in rows}
 
@@ -153,11 +155,16 @@ def _parallel(program: str, job: Job) -> list[str]:
 
 
 def _torchrun(program: str, job: Job) -> list[str]:
+    return torchrun(program, job.tasks, job.command, *job.options)
+
+
+def torchrun(program: str, tasks: int, command: tuple[str, ...], *options: str) -> list[str]:
+    """Return the command line of torchrun with its static rendezvous."""
     # The static rendezvous is torchrun's fastest: --standalone takes 0.2 s longer.
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     where = ["--master-addr", "127.0.0.1", "--master-port", str(port)]
-    return [program, "--no-python", *where, *job.options, "--nproc-per-node", str(job.tasks), *job.command]
+    return [program, "--no-python", *where, *options, "--nproc-per-node", str(tasks), *command]
 
 
 _SUPERVISORD = """\

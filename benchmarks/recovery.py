@@ -1,6 +1,6 @@
 """Measure how long it takes until training continues after one of two mirrored workers was killed.
 
-The same program runs under `tflaunch up`, with and without `preload`, and under a plain restart loop, as in a
+The same program runs under `tflaunch up`, with and without a shared import, and under a plain restart loop, as in a
 process manager: it waits for all workers to end, then starts all of them again. There the survivor ends when
 TensorFlow itself notices.
 
@@ -19,11 +19,11 @@ from peers import TFLAUNCH
 from process_tree import ProcessTree, StuckError, all_ended, workshop
 from rounds import Found, Sample, figure, in_turn, measured, remarks, table, values
 
-from training import LIMIT, MANY_STEPS, PRELOAD, SCRIPT, VICTIM, Workers
+from training import LIMIT, MANY_STEPS, NO_PRELOAD, SCRIPT, VICTIM, Workers
 
 COUNT = 2
 LOOP = "restart loop"
-WAYS = (LOOP, TFLAUNCH, PRELOAD)
+WAYS = (LOOP, NO_PRELOAD, TFLAUNCH)
 PAUSES = {"in a step": 0, "between two steps": 1}
 """When the worker is killed: seconds that a worker does something else after each step."""
 WORDS = {"gone": "last old process gone", "started": "all new processes started", "stepped": "first new step"}

@@ -40,16 +40,16 @@ RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "benchmarks.md"
 PEERS = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tflaunch-benchmarks" / "peers"
 PARTS: dict[str, Part] = {
+    "first_step": first_step.PART,
+    "warm": warm.PART,
+    "recovery": recovery.PART,
+    "spares": spares.PART,
     "startup": startup.PART,
     "breakdown": breakdown.PART,
     "hot_paths": hot_paths.PART,
     "output": output.PART,
     "failure": failure.PART,
     "idle": idle.PART,
-    "first_step": first_step.PART,
-    "warm": warm.PART,
-    "recovery": recovery.PART,
-    "spares": spares.PART,
     "network": network.PART,
     "checkpoints": checkpoints.PART,
     "fan_out": fan_out.PART,

@@ -7,13 +7,14 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from parts import Bench, Part, own_directory
+from peers import TFLAUNCH
 from process_tree import StuckError, cpu_seconds, workshop
 from rounds import Found, Sample, in_turn, measured, remarks, table
 
-from training import ENVIRONMENTS, LIMIT, ONE_STEP, PRELOAD, SCRIPT, WARM, Workers
+from training import ENVIRONMENTS, LIMIT, ONE_STEP, SCRIPT, WARM, Workers
 
 SIZES = (2, 4)
-WAYS = (SCRIPT, PRELOAD, WARM)
+WAYS = (SCRIPT, TFLAUNCH, WARM)
 TESTS = 100
 FIRST, LATER = "the first test", "each later test"
 TEXT = f"""\
