@@ -31,7 +31,7 @@ def found_in(text: str, plan: Plan) -> list[str]:
     shown = [device for service in services.values() for device in _shown(service)]
     if len(set(shown)) < len(shown):
         found.append(f"a GPU is shown to several: {shown}")
-    return found + list(_networks(content, wanted)) + list(_volumes(content))
+    return found + list(_networks(content, wanted))
 
 
 def _service(service: dict[str, Any], task: TaskPlan, plan: Plan) -> Iterator[str]:
@@ -95,12 +95,3 @@ def _networks(content: dict[str, Any], wanted: dict[str, TaskPlan]) -> Iterator[
     for host, owners in together.items():
         if len(owners) > 1:
             yield f"the tasks of {host} have several networks: {sorted(owners)}"
-
-
-def _volumes(content: dict[str, Any]) -> Iterator[str]:
-    for name, service in content["services"].items():
-        sources = [volume.partition(":")[0] for volume in service.get("volumes", [])]
-        undefined = [
-            source for source in sources if not source.startswith("/") and source not in content.get("volumes", {})
-        ]
-        yield from (f"{name}: the volume {source} is not defined" for source in undefined)

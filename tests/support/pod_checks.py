@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import yaml
 
 from support.schemas import expanded, violations
-from tflaunch.core import policy
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 
-REASONS = {"BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy"}
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
@@ -24,7 +21,6 @@ class Group(NamedTuple):
     size: int
     template: dict[str, Any]
     host: str
-    job: dict[str, Any]
 
 
 def found_in(text: str, plan: Plan) -> list[str]:
@@ -33,17 +29,8 @@ def found_in(text: str, plan: Plan) -> list[str]:
     broken = [problem for document in documents for problem in violations(document)]
     if broken:
         return broken
-    found: list[str] = []
-    groups: list[Group] = []
-    for document in documents:
-        kind = document["kind"]
-        if kind == "JobSet":
-            found += _jobset(document, plan)
-            groups += _groups_of_jobset(document)
-    names = Counter((document["kind"], document["metadata"]["name"]) for document in documents)
-    found += [f"two documents are {kind} {name}" for (kind, name), count in names.items() if count > 1]
-    found += [problem for group in groups if group.job for problem in _job(group, plan)]
-    return found + list(_pods(groups, plan))
+    groups = [group for document in documents for group in _groups_of_jobset(document)]
+    return list(_pods(groups, plan))
 
 
 def _groups_of_jobset(document: dict[str, Any]) -> Iterator[Group]:
@@ -53,55 +40,7 @@ def _groups_of_jobset(document: dict[str, Any]) -> Iterator[Group]:
     for part in document["spec"]["replicatedJobs"]:
         spec = part["template"]["spec"]
         host = f"{job}-{part['name']}-0-{{}}.{subdomain}"
-        yield Group(part["name"], spec.get("completions", 1), spec["template"], host, spec)
-
-
-def _jobset(document: dict[str, Any], plan: Plan) -> Iterator[str]:
-    spec = document["spec"]
-    names = Counter(part["name"] for part in spec["replicatedJobs"])
-    yield from (f"two replicatedJobs are called {name}" for name, count in names.items() if count > 1)
-    if any(part.get("replicas", 1) != 1 for part in spec["replicatedJobs"]):
-        yield "a role has more than one Job"
-    if not spec["network"].get("enableDNSHostnames"):
-        yield "pods have no names without enableDNSHostnames"
-    if not spec["network"].get("publishNotReadyAddresses", True):
-        yield "TensorFlow looks for its peers before they are ready"
-    deciding = {plan.find(task).role for task in policy.success_tasks(plan)}
-    success = spec.get("successPolicy", {"targetReplicatedJobs": names})
-    if set(success["targetReplicatedJobs"]) != deciding or success["operator"] != "All":
-        yield f"the job has succeeded with {deciding}, not with {success}"
-    failure = spec.get("failurePolicy", {})
-    if failure.get("maxRestarts", 0) != plan.restart.max:
-        yield f"maxRestarts is not {plan.restart.max}"
-    for rule in failure.get("rules", []):
-        unknown = set(rule.get("targetReplicatedJobs", [])) - names.keys()
-        reasons = set(rule.get("onJobFailureReasons", [])) - REASONS
-        yield from (f"the rule {rule['name']} is for {reason}, and no Job fails so" for reason in reasons)
-        yield from (f"the rule {rule['name']} is for {name}, which does not exist" for name in unknown)
-
-
-def _job(group: Group, plan: Plan) -> Iterator[str]:
-    job, restarts = group.job, group.template["spec"].get("restartPolicy")
-    if job.get("completionMode") != "Indexed":
-        yield f"{group.name}: pods have no index without completionMode Indexed"
-    if job.get("parallelism") != job.get("completions"):
-        yield f"{group.name}: not all pods run at once"
-    if restarts not in ("Never", "OnFailure"):
-        yield f"{group.name}: a Job cannot have restartPolicy {restarts}"
-    if "podFailurePolicy" in job and restarts != "Never":
-        yield f"{group.name}: podFailurePolicy needs restartPolicy Never"
-    for rule in job.get("podFailurePolicy", {}).get("rules", []):
-        container = rule.get("onExitCodes", {}).get("containerName", "tensorflow")
-        if container not in [each["name"] for each in group.template["spec"]["containers"]]:
-            yield f"{group.name}: podFailurePolicy names a container that is not there: {container}"
-    tasks = _tasks(plan).get(group.name)
-    if (
-        tasks
-        and policy.in_gang(tasks[0])
-        and not policy.restarts_alone(plan, tasks[0])
-        and job.get("backoffLimit") != 0
-    ):
-        yield f"{group.name}: a task that cannot rejoin its peers is started again"
+        yield Group(part["name"], spec.get("completions", 1), spec["template"], host)
 
 
 def _tasks(plan: Plan) -> dict[str, list[TaskPlan]]:

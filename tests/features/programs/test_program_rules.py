@@ -1,4 +1,4 @@
-"""What `check` says about programs (programs.yaml): something only where it is certain."""
+"""What `check` says about programs (programs.yaml) and their commands: something only where it is certain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.specs import REPOSITORY, made
+from support.specs import REPOSITORY, SMALLEST_LOCAL, made
 from tflaunch.clusterspec import spec_file
 from tflaunch.discovery import prepare
 from tflaunch.features.programs import program_rules
@@ -154,3 +154,39 @@ def test_our_own_programs_are_read(tmp_path: Path) -> None:
     """All of them, and nothing certain is said of those that choose their strategy by the plan."""
     for path in (REPOSITORY / "worker" / "tflaunch_worker" / "examples").glob("*.py"):
         assert not read_program(path, path.parent).problem
+
+
+# ---- commands in shell syntax, which no shell reads
+
+
+@pytest.mark.parametrize(
+    ("command", "word", "remedy"),
+    [
+        ("python train.py > log.txt", ">", '["sh", "-c", "python train.py > log.txt"]'),
+        ("python train.py 2>&1", "2>&1", "python train.py 2>&1"),
+        ("a && b", "&&", "a && b"),
+        (["python", "train.py", "--dir=$HOME/data"], "--dir=$HOME/data", "--dir=$HOME/data"),
+        (["python", "train.py", "${HOME}"], "${HOME}", "${HOME}"),
+        (["python", "~/train.py"], "~/train.py", "~/train.py"),
+        (["FOO=1", "python"], "FOO=1", "FOO=1 python"),
+        (["python", "$(date)"], "$(date)", "$(date)"),
+    ],
+)
+def test_shell_syntax_is_warned_of_with_the_remedy(command: Any, word: str, remedy: str) -> None:
+    (warning,) = program_rules.check_commands(made({**SMALLEST_LOCAL, "command": command}))
+    assert (warning.severity, warning.where, repr(word) in warning.message) == ("warning", "command", True)
+    assert remedy in warning.hint
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sh", "-c", "cd ~/x && FOO=$BAR python train.py > log"],
+        ["python", "-c", "print('$X > y')"],
+        ["~/venv/bin/python", "train.py"],
+        ["python", "train.py", "--data=${host:DATA}", "a>b", "^x$", "--lr=1"],
+        ["env", "FOO=1", "python"],
+    ],
+)
+def test_what_is_for_a_shell_and_what_tflaunch_expands_is_fine(command: list[str]) -> None:
+    assert [*program_rules.check_commands(made({**SMALLEST_LOCAL, "command": command}))] == []

@@ -1,4 +1,7 @@
-"""What `render --to slurm|compose|jobset` writes is as planned, for every spec; planted mistakes would be found."""
+"""What `render --to compose|jobset` writes is as planned, for every spec; planted mistakes would be found.
+
+Scripts for sbatch are run (test_rendered_scripts_run.py).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import functools
 import itertools
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,9 +17,9 @@ import jsonschema
 import pytest
 import yaml
 
-from support import compose_checks, pod_checks, script_checks
+from support import compose_checks, pod_checks
 from support.rendering import hostile, plan_of, rendered, shipped, to_render
-from support.schemas import expanded, need_schemas
+from support.schemas import need_schemas
 from support.specs import DIRECTORY, GOOD, MACHINE, made
 from tflaunch.clusterspec.model import Container, Resources, Spec
 from tflaunch.clusterspec.problems import validate_data
@@ -24,7 +27,7 @@ from tflaunch.clusterspec.schema import json_schema
 from tflaunch.errors import Problem
 from tflaunch.features.render import command as render
 from tflaunch.features.render import slurm, targets
-from tflaunch.plan import attempts, planner
+from tflaunch.plan import planner
 from tflaunch.plan.model import Plan
 
 pytestmark = pytest.mark.unit
@@ -32,10 +35,8 @@ pytestmark = pytest.mark.unit
 CHECKS: dict[str, Callable[[str, Plan], list[str]]] = {
     "jobset": pod_checks.found_in,
     "compose": compose_checks.found_in,
-    "slurm": script_checks.found_in_slurm,
 }
 EXCEPTIONS = {
-    "slurm": ["smallest", "every-field"],
     "compose": ["smallest"],
     "jobset": ["smallest", "every-field", "odd"],
 }
@@ -60,7 +61,7 @@ AGENT = "tflaunch's agent"
 
 @pytest.mark.parametrize("engine", CHECKS)
 def test_no_text_is_more_than_text(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither bash, sbatch, YAML, Compose nor Kubernetes interprets it: all arrives unchanged."""
+    """Neither YAML, Compose nor Kubernetes interprets it: all arrives unchanged."""
     need_schemas(engine)
     monkeypatch.chdir(tmp_path)  # an injected command would leave its file here
     data = {key: value for key, value in hostile().items() if (engine, key) != ("jobset", "tensorboard")}
@@ -131,9 +132,7 @@ MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
         "a field that does not exist": ("parallelism: 2", "paralelism: 2"),
         "another port than in TF_CONFIG": ("containerPort: 2222", "containerPort: 2223"),
         "an index that is text": ('"index":$(JOB_COMPLETION_INDEX)', '"index":"$(JOB_COMPLETION_INDEX)"'),
-        "a task that restarts without its peers": ("backoffLimit: 0", "backoffLimit: 6"),
         "pods without names": ("enableDNSHostnames: true", "enableDNSHostnames: false"),
-        "another budget": ("maxRestarts: 3", "maxRestarts: 0"),
     },
     "compose": {
         "a field that does not exist": ("working_dir:", "workdir:"),
@@ -143,13 +142,6 @@ MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
         "no grace": ("stop_grace_period: '10s'", "stop_grace_period: '1s'"),
         "a variable of the user's shell": ("DATA: /data", "DATA: ${DATA}"),
     },
-}
-MISTAKES["slurm"] = {
-    "an index that is text": ('"worker","index":1}}', '"worker","index":"1"}}'),
-    "a quote too few": ("  DATA=/data", "  DATA='/data"),
-    "another decider": ("deciding=([chief:0]=1)", "deciding=([worker:0]=1)"),
-    "TERM that ends the script alone": ("""trap 'echo "- signal 143" >&3'""", "trap 'exit 143'"),
-    "fewer nodes": ("--nodes=1\n#", "--nodes=0\n#"),
 }
 
 
@@ -222,27 +214,11 @@ def _containers(text: str) -> Iterator[Any]:
             yield from job["template"]["spec"]["template"]["spec"]["containers"]
 
 
-def test_tf_config_in_a_pod_is_that_of_plan() -> None:
-    """Byte for byte what `plan` prints for a cluster with the addresses of the pods."""
-    data = GOOD["parameter-servers"]
-    cluster = {
-        role: [f"job-{role}-0-{index}.job:2222" for index in range(count)] for role, count in data["cluster"].items()
-    }
-    directory = PurePath("/here")
-    plan = attempts.with_tf_configs(planner.make_plan(made({**data, "cluster": cluster}), directory, MACHINE))
-    expected = {task.task: task.env["TF_CONFIG"] for task in plan.tasks}
-    found = {}
-    for container in _containers(rendered(data, "jobset")):
-        env = {each["name"]: each.get("value") for each in container["env"]}
-        role = env["TFLAUNCH_TASK"].partition(":")[0]
-        for index in range(data["cluster"][role]):
-            variables = {"JOB_COMPLETION_INDEX": str(index)}
-            found[expanded(env["TFLAUNCH_TASK"], variables)] = expanded(env["TF_CONFIG"], variables)
-    assert found == expected
-
-
 def test_the_rules_of_a_spec_become_policies() -> None:
-    """A worker of a parameter_server job restarts alone; free restarts are not counted; `max: 0` means never."""
+    """A worker of a parameter_server job restarts alone; free restarts are not counted; `max: 0` means never.
+
+    TensorFlow looks for its peers before they are ready, and each pod has an index.
+    """
     spec = yaml.safe_load(rendered(GOOD["parameter-servers"], "jobset"))["spec"]
     assert spec["successPolicy"] == {"operator": "All", "targetReplicatedJobs": ["chief"]}
     assert [(rule["action"], rule["targetReplicatedJobs"]) for rule in spec["failurePolicy"]["rules"]] == [
@@ -251,6 +227,12 @@ def test_the_rules_of_a_spec_become_policies() -> None:
     ]
     limits = {part["name"]: part["template"]["spec"]["backoffLimit"] for part in spec["replicatedJobs"]}
     assert limits == {"chief": 0, "worker": 3, "ps": 0}
+    assert spec["failurePolicy"]["maxRestarts"] == 3
+    assert spec["network"].get("publishNotReadyAddresses", True)
+    for part in spec["replicatedJobs"]:
+        job = part["template"]["spec"]
+        assert (part.get("replicas", 1), job["completionMode"]) == (1, "Indexed")
+        assert (job["parallelism"], job["template"]["spec"]["restartPolicy"]) == (job["completions"], "Never")
     never = yaml.safe_load(rendered({**GOOD["evaluator"], "restart": {"max": 0}}, "jobset"))["spec"]
     assert never["failurePolicy"] == {"maxRestarts": 0}
     assert "podFailurePolicy" not in str(never)
@@ -292,7 +274,7 @@ def test_jobs_that_share_a_node_use_different_ports() -> None:
     (line,) = (line for line in text.splitlines() if line.startswith("first_port="))
     assert '"${nodes[0]}:$((first_port + 0))"' in text
     assert '"${nodes[0]}:$((first_port + 1))"' in text
-    assert '"${nodes[1]}"' in text
+    assert [text.count(f'--nodelist="${{nodes[{number}]}}"') for number in (0, 1)] == [2, 1]
     assert ":2222" in text
     program = f'for SLURM_JOB_ID in {{1..400}} 4294901759; do {line}\necho "$first_port"; done'
     first = list(map(int, subprocess.run(["bash", "-c", program], stdout=subprocess.PIPE, check=True).stdout.split()))
@@ -404,7 +386,7 @@ TO_RENDER = {
 }
 
 
-@pytest.mark.parametrize("engine", CHECKS)
+@pytest.mark.parametrize("engine", targets.ENGINES)
 def test_placeholders_have_values_where_each_task_has_a_command(engine: str) -> None:
     """Pods are alike, and get the index from Kubernetes."""
     text = targets.render_spec(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")

@@ -24,8 +24,10 @@ pytestmark = pytest.mark.cli
 STORE = """
 import os
 from pathlib import Path
-Path(os.environ["TFLAUNCH_TASK"]).write_text(os.environ["TF_CONFIG"])
-Path(os.environ["TFLAUNCH_TASK"] + ".env").write_bytes(Path("/proc/self/environ").read_bytes())
+task = os.environ["TFLAUNCH_TASK"]
+Path(task).write_text(os.environ["TF_CONFIG"])
+for name in ("environ", "cmdline"):
+    Path(f"{task}.{name}").write_bytes(Path(f"/proc/self/{name}").read_bytes())
 """
 STUBBORN = "trap '' TERM; (trap '' TERM; sleep 9999) & echo ready; wait; sleep 9999"
 
@@ -50,9 +52,10 @@ def ends(launch: Launch, **fields: Any) -> tuple[int, str]:
 def test_every_task_is_given_what_plan_says(launch: Launch) -> None:
     """TF_CONFIG byte for byte, and what bash would evaluate if it were part of a script; none of it is run."""
     env = {name: value for name, value in hostile()["env"].items() if "${" not in value}  # which a spec fills in
+    words = [text for text in HOSTILE_TEXTS if "${" not in text]
     spec: dict[str, Any] = {
         "cluster": {"chief": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]},
-        "command": [sys.executable, "-ISc", STORE],
+        "command": [sys.executable, "-ISc", STORE, *words],
         "env": env,
         "roles": {"chief": {"workdir": f"a\n$(touch {MARK})", "env": {"OWN": "1"}}},
     }
@@ -62,11 +65,15 @@ def test_every_task_is_given_what_plan_says(launch: Launch) -> None:
     for task, config in tf_configs(launch, launch.spec(**spec)).items():
         place = there if task == "chief:0" else launch.directory
         assert (place / task).read_text() == config
-        found = (place / f"{task}.env").read_bytes().decode().split("\0")
+        found = (place / f"{task}.environ").read_bytes().decode().split("\0")
         assert {f"{name}={value}" for name, value in env.items()} <= set(found)
         assert ("OWN=1" in found) == (task == "chief:0")
+        assert (place / f"{task}.cmdline").read_bytes().decode().split("\0")[3:-1] == words
     assert not list(launch.directory.rglob(MARK))
     assert ends(launch, cluster={"worker": 2}, command=["/no/such/program"])[0] == 127
+    launch.env["TF_CONFIG"] = "that of the user's shell"
+    sees_it = ["sh", "-c", "exit ${TF_CONFIG:+9}"]
+    assert ends(launch, cluster={"worker": 1}, strategy="mirrored", command=sees_it)[0] == 0
 
 
 @pytest.mark.parametrize("is_from_spec", [True, pytest.param(False, marks=pytest.mark.thorough)])
