@@ -74,6 +74,7 @@ def have_begun(launch: Launch, restarts: int) -> bool:
     return all(len(attempts(launch, f"worker:{index}")) > restarts for index in range(3))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(12 if LONG else 1))
 def test_hosts_are_destroyed(bed: Bed, launch: Launch, tmp_path: Path, seed: int) -> None:
     """Any of three, one after the other: little is done again, and the weights are those of an undisturbed training."""

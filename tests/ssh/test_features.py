@@ -194,9 +194,6 @@ def test_the_command_that_is_told_leads_to_it(launch: Launch, sshd: StartSshd) -
     assert "are not on this machine: they are on h1" in refused.stderr
 
 
-# ---- another release of tflaunch
-
-
 # ---- warm servers
 
 PRINT_PID = "import os, mine; print(mine.pid, mine.value, os.getcwd() == os.environ['HOME'])"
@@ -208,6 +205,7 @@ def server_on(host: Sshd) -> int:
     return int(status["pid"])
 
 
+@pytest.mark.thorough
 def test_servers_are_started_listed_and_stopped_there(launch: Launch, sshd: StartSshd) -> None:
     """Runs are forked from one unless its modules have changed; a host that is not reached is named."""
     hosts = {"h1": sshd(), "h2": sshd()}
@@ -253,6 +251,7 @@ def content_of(path: Path) -> bytes:
         return b""
 
 
+@pytest.mark.thorough
 def test_nothing_on_a_host_shows_them(bed: Bed, launch: Launch, tmp_path: Path) -> None:
     """While tasks that have them run; nor do the files of the launcher. No variable stands on a command line."""
     bed.control(launch).env["LAUNCHER_KEY"] = VALUE

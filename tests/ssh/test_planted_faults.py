@@ -70,6 +70,7 @@ def test_a_healthy_cluster_has_no_findings(bed: Bed, launch: Launch) -> None:
     assert (code, found["program"]) == (3, "h2 (worker:1): the module is not there")
 
 
+@pytest.mark.thorough
 def test_every_fault_of_a_host_is_found_in_one_visit(bed: Bed, launch: Launch) -> None:
     """Port, name, versions, program, clock, proxy, checkpoint directory: each is named, with exit code 3."""
     versions = {"tensorflow": "2.21.0", "tf_keras": "2.21.0", "keras": "3.12.0"}

@@ -363,18 +363,10 @@ class Bed:
         options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "check": True, **options}
         return subprocess.run([*prefix, *argv], timeout=PATIENCE, **options)  # noqa: PLW1510 - it is in the options
 
-    def ssh(self, name: str, *command: str) -> list[str]:
-        """Return the command line of OpenSSH's client on the controller."""
-        return [*self.run_prefix, "ssh", "-F", str(self.client_home / ".ssh" / "config"), name, *command]
-
     def connect(self, i: int, port: int = _SSH_PORT, patience: float = PATIENCE) -> socket.socket:
         """Connect to a host from the controller."""
         where = (self.address(i), port)
         return in_network(_network_of(self._switch), lambda: socket.create_connection(where, patience))
-
-    def pids(self, i: int) -> list[int]:
-        """Return the pids on this machine of all processes of a host, including those of its sshd."""
-        return [process.pid for process in self.processes(i)]
 
     def processes(self, i: int | None = None) -> list[Process]:
         """Return all processes of one host or of all hosts, without zombies."""
