@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import glob
-import os
 import signal
 import socket
 import sys
@@ -18,6 +16,8 @@ from support.agent_client import Agent, LocalAgent, Talk
 from support.waiting import PATIENCE
 from tflaunch_worker import linux, wire
 from tflaunch_worker.features.debug import breakpoints
+
+from .test_evidence import pythons
 
 pytestmark = pytest.mark.agent
 
@@ -90,12 +90,6 @@ def connect(agent: LocalAgent) -> socket.socket:
     with linux.short_path(str(agent.directory / "tasks/worker-0")) as short:
         caller.connect(f"{short}/{breakpoints.SOCKET_NAME}")
     return caller
-
-
-def pythons() -> list[str]:
-    """Return this Python, and others of this machine, where tflaunch is not installed."""
-    others = sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python3")))
-    return [sys.executable, *(path for path in others if "/3.6." not in path and "/3.7." not in path)]
 
 
 def is_waiting(talk: Talk) -> bool:

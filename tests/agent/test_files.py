@@ -130,8 +130,8 @@ def test_another_supervisor_may_offer_what_was_edited_meanwhile(new_agent: Agent
 
 
 def test_the_heartbeat_goes_on_while_much_is_placed(agent: Agent) -> None:
-    """500 MB are hashed and copied in another process; the agent still answers."""
-    size = 500_000_000
+    """200 MB are hashed and copied in another process; the agent still answers."""
+    size = 200_000_000
     cache = agent.directory.parents[3] / "files"
     cache.mkdir(parents=True)
     digest = hashlib.sha256(bytes(size)).hexdigest()

@@ -26,7 +26,7 @@ from agent.preload_cases import PRELOAD_CASES, PreloadCase
 from support.agent_client import Agent, LocalAgent, Talk
 from support.needs import need
 from support.processes import command_of, memory_has
-from support.signals import ENDING
+from support.signals import SOME_ENDING
 from support.waiting import PATIENCE, wait_gone, wait_until
 from tflaunch.transport.local import LocalConnector
 from tflaunch_worker import LOCK_NAME, LOG_NAME, linux, procfs
@@ -305,7 +305,7 @@ def test_a_zygote_that_is_killed_while_it_imports_loses_no_task(local: LocalAgen
 def test_a_zygote_that_is_killed_later_takes_no_task_with_it(local: LocalAgent, tmp_path: Path) -> None:
     """Whatever signal it gets: the next task is forked from a new one."""
     pids = []
-    for index, number in enumerate((signal.SIGKILL, *ENDING, signal.SIGHUP)):
+    for index, number in enumerate((signal.SIGKILL, *SOME_ENDING, signal.SIGHUP)):
         start(local.talk, f"ps:{index}", tmp_path, "-c", PRINT_PID)
         pids.append(local.talk.wait_for("task_started", f"ps:{index}")["pid"])
         (zygote,) = zygotes(local.pids()[1])
@@ -545,24 +545,24 @@ def update_file(name: str, text: str) -> Callable[[Warm], object]:
     return lambda warm: write(warm.site, {name: text})
 
 
-def set_variable(name: str, value: str) -> Callable[[Warm], object]:
-    return lambda warm: warm.env.__setitem__(name, value)
+def change_what_imports_do_not_see(warm: Warm) -> None:
+    """Change the task's directory, the launcher's umask, and the depth of its shell."""
+    warm.workdir = warm.other
+    os.umask(0o027)
+    os.environ["SHLVL"] = "7"
 
 
 CHANGES = {
-    "nothing": Change(lambda _: None, is_warm=True),
+    "what imports do not see": Change(change_what_imports_do_not_see, is_warm=True),
     "a file of the same size and time": Change(edit_in_place),
     "the same version is reinstalled": Change(lambda warm: warm.install(warm.site, "one")),
     "a module of the standard library is hidden": Change(update_file("colorsys.py", "raise ImportError('mine')\n")),
     "a module is added": Change(lambda warm: write(warm.other, {"extra.py": ""})),
     "PYTHONPATH has another order": Change(swap_path),
-    "a variable": Change(set_variable("MODE", "other")),
-    "the working directory": Change(lambda warm: setattr(warm, "workdir", warm.other), is_warm=True),
+    "a variable": Change(lambda warm: warm.env.update(MODE="other")),
     "the interpreter": Change(use_other_python),
     "the server is killed": Change(kill),
     "the variable of the launcher": Change(lambda _: os.environ.update(MODE="other")),
-    "the depth of the launcher's shell": Change(lambda _: os.environ.update(SHLVL="7"), is_warm=True),
-    "the launcher's umask": Change(lambda _: os.umask(0o027), is_warm=True),
     "the launcher's limit of open files": Change(limit_files),
     "the launcher's CPUs": Change(lambda _: os.sched_setaffinity(0, [*os.sched_getaffinity(0)][:1])),
     "the server hangs": Change(lambda warm: os.kill(warm.server(), signal.SIGSTOP)),

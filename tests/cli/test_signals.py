@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from support.agent_client import LocalAgent
-from support.launch import LONG, PATIENCE, Launch, read_until, wait_for_end
-from support.signals import ENDING, FAULTS, OTHERS, SURVIVED, WARNINGS
+from support.launch import PATIENCE, Launch, read_until, wait_for_end
+from support.signals import ENDING, FAULTS, OTHERS, SOME_ENDING, SURVIVED, WARNINGS
 from tflaunch_worker import signals
 from tflaunch_worker.readable import signal_name
 
@@ -35,7 +35,6 @@ try:
 except KeyboardInterrupt:
     print("saved", flush=True)
 """
-SOME = ENDING if LONG else (signal.SIGQUIT, signal.SIGUSR1, signal.SIGXCPU)
 
 
 def spec_of(launch: Launch, script: str) -> Path:
@@ -52,7 +51,7 @@ def test_the_table_has_every_signal() -> None:
     assert {*ENDING, *range(35, 64)} - ({32, 33} - signal.valid_signals()) == signals.ENDING
 
 
-@pytest.mark.parametrize("number", [*ENDING, signal.SIGHUP], ids=signal_name)
+@pytest.mark.parametrize("number", [*SOME_ENDING, signal.SIGHUP], ids=signal_name)
 def test_the_supervisor_ends_the_run(launch: Launch, number: int) -> None:
     """The task can save; the exit code is 128 + the signal's number, and a sentence names it."""
     running = launch.start("up", spec_of(launch, SAVES), until="up")
@@ -63,7 +62,7 @@ def test_the_supervisor_ends_the_run(launch: Launch, number: int) -> None:
     assert launch.journal()[-1]["state"] == "interrupted"
 
 
-@pytest.mark.parametrize("number", SOME, ids=signal_name)
+@pytest.mark.parametrize("number", SOME_ENDING, ids=signal_name)
 def test_a_supervisor_without_a_terminal_does_too(launch: Launch, number: int) -> None:
     """It survives a logout, which sends HUP, and nothing else."""
     launch.detach(spec_of(launch, SAVES))
@@ -141,7 +140,7 @@ def agents(tmp_path: Path) -> Iterator[list[LocalAgent]]:
 @pytest.mark.parametrize("victim", ["guard", "agent"])
 def test_guard_and_agent_empty_their_host(agents: list[LocalAgent], tmp_path: Path, victim: str) -> None:
     """The tasks can save, and their supervisor is told why they end; what terminals send is not for these two."""
-    for number in ENDING:
+    for number in SOME_ENDING:
         agents.append(agent := LocalAgent(tmp_path / str(number)))
         agent.talk.hello(grace=PATIENCE)
         agent.talk.start("worker:0", "sh", "-c", SAVES)

@@ -13,6 +13,8 @@ WARNINGS = tuple(
 """Those with a name that announce an end, or come from a timer; one of them may come again and again."""
 ENDING = (signal.SIGTERM, signal.SIGQUIT, *WARNINGS, 16, *_RT)  # 16 is STKFLT, which Python names since 3.11
 """They end a process and say nothing against it."""
+SOME_ENDING = ENDING if LONG else (signal.SIGTERM, signal.SIGUSR1, signal.SIGXCPU)
+"""Our processes have one list of them all, which tests/cli/test_signals.py compares with this one."""
 SURVIVED = tuple(signal.Signals[f"SIG{name}"] for name in ("CHLD", "CONT", "PIPE", "URG", "WINCH", "XFSZ"))
 """They do nothing, or Python ignores them."""
 FAULTS = tuple(signal.Signals[f"SIG{name}"] for name in ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.signals import ENDING
+from support.signals import SOME_ENDING
 from support.specs import clustered
 from tflaunch.errors import TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl
@@ -147,7 +147,7 @@ if os.fork() == 0:
 """
 
 
-@pytest.mark.parametrize("number", [*ENDING, signal.SIGINT, signal.SIGHUP], ids=signal_name)
+@pytest.mark.parametrize("number", [*SOME_ENDING, signal.SIGINT, signal.SIGHUP], ids=signal_name)
 def test_the_first_process_of_a_pod_lets_its_children_end(number: int) -> None:
     """They get TERM, and it stays until they have ended; an image may have chosen another signal (STOPSIGNAL)."""
     source = Path(kubectl.__file__).with_name("first_process.py").read_text()

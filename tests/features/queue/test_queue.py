@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from support.launch import LONG, Launch
-from support.signals import ENDING, SURVIVED
+from support.signals import SURVIVED
 from support.waiting import PATIENCE, wait_until
 from tflaunch_worker.readable import signal_name
 
@@ -200,10 +200,7 @@ def test_a_process_that_cannot_wait_says_why(launch: Launch, options: tuple[str,
     assert listed(launch) == {}
 
 
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGKILL, ENDING[0], *(pytest.param(each, marks=pytest.mark.thorough) for each in ENDING[1:])],
-)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_process_that_ends_while_its_run_waits(launch: Launch, number: int) -> None:
     """The run says so, its follower says so, and the next one takes its place."""
     held(launch)
