@@ -1,6 +1,7 @@
 """Terminals that are resized, with what has scrolled away.
 
-pyte moves lines when its screen becomes lower, which no terminal does.
+pyte moves lines when its screen becomes lower, which no terminal does. What a resize or a look costs does not grow with
+the lines that were ever written: else a busy machine falls behind a program that goes on writing, for good.
 """
 
 from __future__ import annotations
@@ -9,21 +10,33 @@ from typing import Any
 
 import pyte
 
+_MOST_ROWS = 200
+"""So many lines that have scrolled away may come back when the terminal becomes taller."""
+
 
 class Emulator:
     """A terminal; ``wraps``: a resize wraps lines that are too long, as in most, or cuts them, as in xterm."""
 
     def __init__(self, columns: int, rows: int, wraps: bool) -> None:
         self.screen = pyte.HistoryScreen(columns, rows, history=100_000)
+        self.gone: list[str] = []
+        """The lines that will not come back."""
         self._stream = pyte.ByteStream(self.screen)
         self._wraps = wraps
 
     def feed(self, data: bytes) -> None:
         """Show bytes, as they come out of a terminal's line discipline."""
         self._stream.feed(data)
+        scrolled = self.screen.history.top
+        while len(scrolled) > _MOST_ROWS:
+            self.gone.append("".join(_text_of(scrolled.popleft())).rstrip())
 
     def lines(self) -> list[str]:
         """Return everything, from the first line that has scrolled away to the last that is not empty."""
+        return [*self.gone, *self.last_lines()]
+
+    def last_lines(self) -> list[str]:
+        """Return what is shown, and the last lines that have scrolled away."""
         lines = ["".join(text).rstrip() for text in self._rows()]
         return "\n".join(lines).rstrip("\n").split("\n")
 
@@ -66,7 +79,11 @@ class Emulator:
     def _rows(self) -> list[list[str]]:
         screen = self.screen
         rows = [*screen.history.top, *(screen.buffer[number] for number in range(screen.lines))]
-        return [[row[column].data for column in range(max(row, default=-1) + 1)] for row in rows]
+        return [_text_of(row) for row in rows]
+
+
+def _text_of(row: Any) -> list[str]:
+    return [row[column].data for column in range(max(row, default=-1) + 1)]
 
 
 def _stripped(text: list[str]) -> list[str]:
