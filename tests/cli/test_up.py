@@ -18,7 +18,7 @@ import pytest
 from support.launch import LONG, PATIENCE, Launch, read_errors_until, read_until, wait_for_end
 from support.processes import is_agent
 from support.specs import TFLAUNCH
-from support.waiting import check_with_limits
+from support.waiting import check_with_limits, wait_until
 from tflaunch_worker.features.debug import in_tasks
 
 pytestmark = pytest.mark.cli
@@ -112,14 +112,10 @@ INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
     ("number", "module", "options", "states"),
     [
         (INT, "tflaunch.cli.main", [], []),
-        (INT, "tflaunch.runtime.wiring", [], []),
         (INT, "tflaunch.runtime.wiring", ["-d"], []),
         (INT, "tflaunch.features.records.run_record", [], ["interrupted"]),
-        (INT, "tflaunch.features.records.run_record", ["-d"], ["interrupted"]),
         (USR1, "tflaunch.runtime.launch", [], []),
-        (TERM, "tflaunch.runtime.wiring", [], []),
-        (TERM, "tflaunch.features.records.run_record", [], ["interrupted"]),
-        (USR1, "tflaunch.features.records.run_record", ["-d"], ["interrupted"]),
+        (TERM, "tflaunch.features.records.run_record", ["-d"], ["interrupted"]),
     ],
 )
 def test_a_signal_while_a_run_begins(
@@ -131,9 +127,8 @@ def test_a_signal_while_a_run_begins(
     assert len(list(launch.home.glob("runs/*"))) == len(states)
 
 
-@pytest.mark.parametrize("module", ["tflaunch.cli.main", "tflaunch.runtime.wiring"])
-def test_a_ctrl_c_that_python_ignores_is_repeated(launch: Launch, module: str) -> None:
-    interrupt_at(launch, module, IN_CALLBACK="1")
+def test_a_ctrl_c_that_python_ignores_is_repeated(launch: Launch) -> None:
+    interrupt_at(launch, "tflaunch.runtime.wiring", IN_CALLBACK="1")
     assert {run["state"] for run in json.loads(launch.run("ls", "--json").stdout)} <= {"interrupted"}
 
 
@@ -257,12 +252,29 @@ def test_a_second_ctrl_c_kills_whenever_it_comes(launch: Launch) -> None:
     """It skips the grace for tasks that ignore TERM, even in the instant before the launcher sleeps: some tries."""
     stubborn = "trap '' TERM; echo up; sleep 9999 & wait; sleep 9999"
     spec = launch.shell(stubborn, workers=1, timeouts={"grace": 100 * PATIENCE})
-    for _ in range(20 if LONG else 5):
+    for _ in range(20 if LONG else 3):
         running = launch.start("up", spec, until="up")
         running.send_signal(signal.SIGINT)
         read_errors_until(running, "press Ctrl-C again to kill")
         running.send_signal(signal.SIGINT)
         wait_for_end(running, 130)
+
+
+def test_a_third_ctrl_c_ends_tflaunch_itself(launch: Launch) -> None:
+    """Where an agent obeys no order; it ends its tasks when it goes on."""
+    limits = {"grace": 100 * PATIENCE, "heartbeat": PATIENCE}
+    running = launch.start("up", launch.shell(SLEEP, workers=1, timeouts=limits), until="up")
+    agents = [process for process in psutil.Process(running.pid).children(recursive=True) if is_agent(process)]
+    for agent in agents:
+        agent.suspend()
+    for number in range(1, 4):
+        running.send_signal(signal.SIGINT)
+        if number < 3:  # signals of one kind that are pending at once are one
+            wait_until(lambda: len(launch.records("interrupted")) == number)  # noqa: B023
+    wait_for_end(running, 125)
+    for agent in agents:
+        agent.resume()
+    wait_until(lambda: not launch.survivors())
 
 
 def test_a_task_finds_what_was_chosen_for_it(launch: Launch) -> None:
@@ -329,8 +341,7 @@ def test_progress_is_as_good_as_output(launch: Launch) -> None:
     check_with_limits(check)
 
 
-@pytest.mark.parametrize("is_quick", [False, True], ids=["in time", "at the end"])
-def test_a_run_directory_that_is_removed_costs_logs_and_not_the_job(launch: Launch, is_quick: bool) -> None:
+def test_a_run_directory_that_is_removed_costs_logs_and_not_the_job(launch: Launch) -> None:
     """It is said once, while the job goes on, and the exit code stays the job's."""
     go = launch.directory / "go"
     running = launch.start(
@@ -343,7 +354,7 @@ def test_a_run_directory_that_is_removed_costs_logs_and_not_the_job(launch: Laun
     while directory.exists():
         shutil.rmtree(directory, ignore_errors=True)  # the run may be writing into it
     said = ""
-    while not is_quick and "was removed" not in said:
+    while "was removed" not in said:
         said += running.stderr.readline()
     go.touch()
     said += running.communicate(timeout=PATIENCE)[1]
