@@ -260,31 +260,13 @@ class TestPreloaded:
         assert (cold.values["worker:0"][0], forked.values["worker:0"][0]) == (None, "mine")
         assert cold.values["worker:0"][1:] == forked.values["worker:0"][1:]
 
-    def test_a_second_run_is_warm(self) -> None:
+    def test_a_second_run_is_warm(self, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Unless `sys.path` has changed."""
         assert [run_warm() for _ in range(2)] == [("first", "forked")] * 2
         assert [server.uses for server in warm_servers.on_this_machine()] == [1]
-
-    def test_a_change_of_sys_path_is_noticed(self, launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert run_warm()[0] == "first"
         write_mine(launch.directory / "other", "second")
         monkeypatch.syspath_prepend(launch.directory / "other")
         assert run_warm()[0] == tflaunch.run(imported, **ALONE).values["worker:0"][0] == "second"
-
-    def test_what_must_come_first_is_started(self, launch: Launch) -> None:
-        (launch.directory / "helper.py").write_text("import os\nos.environ['TF_X'] = '1'\n")
-
-        def early() -> str:
-            os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-            return os.environ["TFLAUNCH_PRELOAD"]
-
-        def late() -> str:
-            import helper  # type: ignore[import-not-found]
-
-            return helper.os.environ["TFLAUNCH_PRELOAD"]
-
-        told = [tflaunch.run(each, **ALONE, preload=["mine"]).values["worker:0"] for each in (early, late)]
-        why = "which is read while modules are imported"
-        assert told == [f"no: early mentions TF_CPP_MIN_LOG_LEVEL, {why}", f"no: helper.py mentions TF_X, {why}"]
 
 
 def write_mine(directory: Path, value: str) -> None:

@@ -46,13 +46,13 @@ class TestRun:
         assert spec["roles"] == {"chief": {"gpus": 1}, "worker": {"gpus": 1}}
         assert (spec["timeouts"], spec["tensorboard"]) == ({"deadline": "1h"}, "logs")
 
-    @pytest.mark.parametrize("attached", [(), ("-d",)], ids=["attached", "detached"])
-    def test_quiet_shows_output_and_failures_only(self, attached: tuple[str, ...], launch: Launch):
+    def test_quiet_shows_output_and_failures_only(self, launch: Launch):
         """In the background, only the name of the run."""
-        done = launch.run("run", "-q", *attached, *OPEN, "-n", 1, "sh", "-c", "echo out; sleep 0.2")
-        shown = launch.run_directory().name if attached else "worker:0 | out"
-        assert (done.returncode, done.stdout, done.stderr) == (0, f"{shown}\n", "")
+        done = launch.succeed("run", "-q", "-d", *OPEN, "-n", 1, "sh", "-c", "echo out; sleep 0.2")
+        assert (done.stdout, done.stderr) == (f"{launch.run_directory().name}\n", "")
         launch.succeed("wait")
+        done = launch.succeed("run", "-q", *OPEN, "-n", 1, "echo", "out")
+        assert (done.stdout, done.stderr) == ("worker:0 | out\n", "")
         failed = launch.run("run", "-q", *OPEN, "-n", 1, "sh", "-c", "exit 5", code=5)
         assert failed.stderr.startswith("tflaunch: worker:0 exited with code 5\n")
 
@@ -90,13 +90,13 @@ class TestRun:
 class TestStandardInput:
     """`-` instead of a file."""
 
-    @pytest.mark.parametrize("text", [JSON, YAML, TOML], ids=["json", "yaml", "toml"])
-    def test_every_format_is_recognized(self, text: str, tmp_path: Path):
-        checked = tflaunch("check", "-", home=tmp_path, typed=text)
+    def test_every_format_is_recognized(self, tmp_path: Path):
+        for text in (JSON, YAML, TOML):
+            shown = tflaunch("plan", "-", "--json", home=tmp_path, cwd=tmp_path, typed=text)
+            plan = json.loads(shown.stdout)
+            assert (plan["name"], Path(plan["tasks"][0]["workdir"])) == ("mine", tmp_path)
+        checked = tflaunch("check", "-", home=tmp_path, typed=TOML)
         assert (checked.returncode, checked.stdout) == (0, "<stdin>: ok\n")
-        shown = tflaunch("plan", "-", "--json", home=tmp_path, cwd=tmp_path, typed=text)
-        plan = json.loads(shown.stdout)
-        assert (plan["name"], Path(plan["tasks"][0]["workdir"])) == ("mine", tmp_path)
 
     def test_it_runs(self, tmp_path: Path):
         spec = json.dumps({"cluster": {"worker": 1}, "command": ["echo", "hello"]})
@@ -109,12 +109,15 @@ class TestStandardInput:
 class TestUsualSpec:
     """No SPEC at all."""
 
-    @pytest.mark.parametrize(("name", "text"), [("cluster.json", JSON), ("cluster.yml", YAML), ("cluster.toml", TOML)])
-    def test_the_spec_in_this_directory_is_taken(self, name: str, text: str, tmp_path: Path):
+    def test_the_spec_in_this_directory_is_taken(self, tmp_path: Path):
         """By the commands that read one; with a command of one's own, if there is one."""
-        (tmp_path / name).write_text(text)
-        checked = tflaunch("check", home=tmp_path, cwd=tmp_path)
-        assert (checked.returncode, checked.stdout) == (0, f"{name}: ok\n")
+        for name, text in (("cluster.toml", TOML), ("cluster.json", JSON), ("cluster.yml", YAML)):
+            path = tmp_path / name
+            path.write_text(text)
+            checked = tflaunch("check", home=tmp_path, cwd=tmp_path)
+            assert (checked.returncode, checked.stdout) == (0, f"{name}: ok\n")
+            path.unlink()
+        path.write_text(YAML)
         for command in (["plan"], ["render", "--to", "slurm"]):
             with_it = tflaunch(command[0], name, *command[1:], home=tmp_path, cwd=tmp_path)
             without = tflaunch(*command, home=tmp_path, cwd=tmp_path)
@@ -133,10 +136,9 @@ def test_runs_are_listed_by_state_number_and_time(launch: Launch) -> None:
 
     assert names() == ["sleep", "true", "false", "true"]
     assert names("-n", 2) == ["sleep", "true"]
-    assert names("--state", "live") == names("--state", "running") == ["sleep"]
+    assert names("--state", "live") == ["sleep"]
     assert names("--state", "succeeded", "--state", "failed", "-n", 2) == ["true", "false"]
     assert names("--since", "1h", "--state", "failed") == ["false"]
-    assert names("--since", "2099-01-01") == []
     assert launch.run("ls", "--since", "2099-01-01").stderr == "tflaunch: no such runs\n"
     launch.succeed("down", "sleep")
 

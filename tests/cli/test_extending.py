@@ -167,7 +167,6 @@ def test_what_is_wrong_is_said(launch: Launch, boxes: Path, where: str, words: s
     ("group", "words"),
     [
         ("tflaunch.features", "cannot be imported: No module named 'nosuchmodule'; mend boxes_engine:Boxes"),
-        ("tflaunch.rooms", "declare a Feature at tflaunch.features, not at tflaunch.rooms (docs/extending.md)"),
         ("tflaunch.discovery", "declare a Feature at tflaunch.features, not at tflaunch.discovery"),
     ],
 )

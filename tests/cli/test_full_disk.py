@@ -92,7 +92,7 @@ def test_a_disk_that_is_full_at_the_start(launch: Launch, disk: MakeDisk) -> Non
         assert (ended.returncode, ended.stderr) == (125, f"tflaunch: {launch.home}: {said}\n")
 
 
-@pytest.mark.parametrize("files", range(6, 25, 6))
+@pytest.mark.parametrize("files", [6, 18])
 def test_a_disk_without_room_for_another_file(launch: Launch, disk: MakeDisk, files: int) -> None:
     """Either nothing starts or the job succeeds; losses are reported with their cause, not a traceback."""
     disk(launch.home, files)

@@ -82,14 +82,6 @@ class TestCheck:
         assert found["ok"] is True
         assert [problem["severity"] for problem in found["problems"]] == ["warning"]
 
-    def test_a_problem_as_json_has_severity_place_message_and_hint(self, tmp_path: Path, home: Path):
-        path = written(tmp_path, {**SMALLEST_LOCAL, "comand": "x"})
-        shown = tflaunch("check", path, "--json", home=home)
-        assert shown.returncode == 2
-        words = {"message": "unknown field 'comand'", "hint": "did you mean 'command'?"}
-        problem = {"severity": "error", "where": "comand", **words, "kind": ""}
-        assert json.loads(shown.stdout)["problems"] == [problem]
-
 
 def test_the_schema_accepts_what_tflaunch_runs_and_refuses_what_it_refuses(home: Path):
     """An editor must not underline what is right, such as the specs that come with tflaunch."""

@@ -175,45 +175,8 @@ def test_lines_scroll_above_the_view(terminal: Terminal) -> None:
     assert above[:-1] == [f"worker:{number % 2} | line {number}" for number in range(100)][-len(above) + 1 :]
 
 
-def test_the_view_shows_the_last_line_of_each_task(terminal: Terminal) -> None:
-    """Even of an unfinished line, where progress bars are."""
-    terminal.do("update", status(tasks=(TASK,)))
-    terminal.do("show", "worker:0", "first\nsecond\n10%\r50%", 1)
-    terminal.wait(lambda lines: lines[-1] == "worker:0  running  50%")
-    terminal.do("show", "worker:0", "\rall\n\n", 1)
-    terminal.wait(lambda lines: lines[-1] == "worker:0  running  all")
-
-
-def test_at_the_end_the_view_is_gone(terminal: Terminal) -> None:
-    """The cursor is visible, at the start of the next line; later output needs no view."""
-    terminal.do("update", status())
-    terminal.do("show", "worker:0", "one\n", 1)
-    terminal.wait(shows("night", "one"))
-    terminal.do("say", "done")
-    terminal.do("close")
-    terminal.wait(lambda lines: lines == ["worker:0 | one", "tflaunch: done"])
-    assert (terminal.emulator.cursor.x, terminal.emulator.cursor.y, terminal.emulator.cursor.hidden) == (0, 2, False)
-    terminal.do("say", "later")
-    terminal.wait(lambda lines: lines[-1] == "tflaunch: later")
-    assert terminal.bytes.endswith(b"\r\n")
-
-
-def test_a_reader_that_stops_blocks_nobody(terminal: Terminal) -> None:
-    """Ctrl-S: no bytes are read, and every call returns at once."""
-    terminal.do("update", status())
-    terminal.wait(shows("night"))
-    for number in range(50):
-        terminal.do("show", "worker:0", f"{number} {'x' * 60}\n", 100)
-        terminal.do("update", status(restarts=number))
-        terminal.do("say", "still here")
-    terminal.do("update", status(phase="draining"))
-    terminal.do("show", "worker:1", "the last word\n", 1)
-    terminal.wait(shows("night · draining", "| the last word"))
-    assert terminal.bytes.count(b"tflaunch: still here") == 50
-    assert terminal.bytes.count(b"xx\r\n") == 5000
-
-
 def test_a_flood_is_written_in_few_frames(terminal: Terminal) -> None:
+    """Nothing is read before its end, as after Ctrl-S, and every call returns at once."""
     terminal.do("update", status())
     terminal.wait(shows("night"))
     for number in range(2000):

@@ -232,8 +232,7 @@ def test_a_current_directory_that_is_gone(launch: Launch) -> None:
 
 
 @pytest.mark.needs("root")
-@pytest.mark.parametrize("detach", [(), ("-d",)], ids=["", "detached"])
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize(("processes", "detach"), [(1, ("-d",)), (2, ())], ids=["detached", ""])
 def test_no_room_for_threads_is_one_sentence(launch: Launch, processes: int, detach: tuple[str, ...]) -> None:
     """With limit and remedy; what has begun ends, is recorded, and is not listed as lost."""
     user = 54321

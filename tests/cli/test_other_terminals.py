@@ -135,9 +135,13 @@ def test_down_all_ends_every_run(launch: Launch) -> None:
     assert all(entry["started"] < entry["ended"] for entry in listed)
 
 
-def test_restart_starts_the_gang_anew_for_free(launch: Launch) -> None:
-    """With the next attempt, and without a charge; a sidecar alone gets a new process, and no other task does."""
-    detached(launch, UNTIL_GO, restart={"max": 0}, sidecars={"board": {"command": ["sleep", "9999"]}})
+def test_restart_starts_the_gang_anew_for_free_and_kill_sends_a_signal(launch: Launch) -> None:
+    """With the next attempt, and without a charge; a sidecar alone gets a new process, and no other task does.
+
+    A signal is sent to the given tasks; the restart rules decide what follows.
+    """
+    script = "trap 'echo got USR1' USR1; " + UNTIL_GO
+    detached(launch, script, restart={"max": 0}, sidecars={"board": {"command": ["sleep", "9999"]}})
 
     def pids() -> dict[str, int]:
         return {task["task"]: task["pid"] for task in launch.status()["tasks"]}
@@ -153,14 +157,6 @@ def test_restart_starts_the_gang_anew_for_free(launch: Launch) -> None:
     assert (restarted.returncode, "restarting board of job-" in restarted.stderr) == (0, True)
     wait_until(lambda: len(launch.records("task_started", task="board")) == 2)
     assert [task for task, pid in pids().items() if pid != gang[task]] == ["board"]
-    (launch.directory / "go").touch()
-    launch.succeed("wait")
-
-
-def test_kill_sends_a_signal(launch: Launch) -> None:
-    """To the given tasks; the restart rules decide what follows."""
-    detached(launch, "trap 'echo got USR1' USR1; " + UNTIL_GO)
-    launch.wait_for_log("worker:1", "up")
     sent = launch.succeed("kill", "-s", "USR1", "worker:1")
     assert "sent SIGUSR1 to worker:1 of job-" in sent.stderr
     launch.wait_for_log("worker:1", "got USR1")
@@ -325,19 +321,20 @@ def test_run_needs_no_file(launch: Launch) -> None:
     assert launch.up(launch.directory / "saved.json", "--set", "restart.max=0").returncode == 5
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [("tflaunch up --re", {"--resume"}), ("tflaunch ps jo", {"RUN"}), ("tflaunch logs work", {"worker", "worker:0"})],
-)
-def test_bash_completes_runs_and_tasks(launch: Launch, line: str, expected: set[str]) -> None:
+def test_bash_completes_runs_and_tasks(launch: Launch) -> None:
     launch.up(launch.shell("true", workers=1))
-    done = launch.paste(f"""
-        eval "$(tflaunch completion bash)"
-        COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}
-        _tflaunch_completion tflaunch; echo "${{COMPREPLY[@]}}"
-    """)
-    found = {word.replace(launch.run_directory().name, "RUN") for word in done.stdout.split()}
-    assert found == expected, done.stderr
+    run = launch.run_directory().name
+    for line, expected in (
+        ("tflaunch up --re", {"--resume"}),
+        ("tflaunch ps jo", {run}),
+        ("tflaunch logs work", {"worker", "worker:0"}),
+    ):
+        done = launch.paste(f"""
+            eval "$(tflaunch completion bash)"
+            COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE="{line}"; COMP_POINT=${{#COMP_LINE}}
+            _tflaunch_completion tflaunch; echo "${{COMPREPLY[@]}}"
+        """)
+        assert set(done.stdout.split()) == expected, done.stderr
 
 
 def test_a_log_that_another_program_has_moved_is_said(launch: Launch) -> None:

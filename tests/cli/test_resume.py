@@ -1,6 +1,6 @@
 """`up --resume`: a supervisor that was killed is replaced, and the tasks never notice; also one of another release.
 
-Commands of this release, and a run that another one has started, or that 0.2 has recorded.
+Commands of this release, and a run that another one has started.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ import pytest
 from support.launch import PATIENCE, Launch
 from support.releases import VERSION, release
 from support.waiting import wait_until
-from tflaunch.core import event_records
-from tflaunch.store import journal
 from tflaunch.store.run_dir import JOURNAL_NAME
 from tflaunch_worker.wire import PROTOCOL
 
@@ -106,31 +104,6 @@ def test_agents_of_another_protocol_keep_their_tasks(launch: Launch, other_proto
     launch.succeed("down", run)
 
 
-GONE = {"kind": "task_caught_up", "host": "localhost", "task": "worker:1", "attempt": 0}
-"""An event that 0.2 wrote while tasks ran."""
-
-
-@pytest.mark.thorough
-def test_an_event_that_is_gone_changes_nothing_but_the_events(launch: Launch) -> None:
-    """`ps`, `logs` and `rerun` pass over it, and `events` prints it as it is."""
-    launch.up(launch.shell("echo trained; exit 3", strategy="none"), code=3)
-    directory = launch.run_directory()
-    status, logs, job = launch.status(), launch.run("logs").stdout, journal.read_job(directory)[1]
-    records = launch.journal()
-    place = max(number for number, record in enumerate(records) if record["kind"] == "task_started")
-    records.insert(place + 1, {**GONE, "time": records[place]["time"], "now": records[place]["now"]})
-    lines = (journal.encode_record({**each, "seq": seq}) for seq, each in enumerate(records))
-    (directory / JOURNAL_NAME).write_text("".join(f"{line}\n" for line in lines))
-    assert event_records.from_record(GONE) is None
-    assert (launch.status(), launch.run("logs").stdout, journal.read_job(directory)[1]) == (status, logs, job)
-    assert "trained" in logs
-    launch.succeed("ps")
-    printed = [json.loads(line) for line in launch.run("events", "--json").stdout.splitlines()]
-    assert [record for record in printed if GONE.items() <= record.items()]
-    assert " task_caught_up host=localhost " in launch.run("events").stdout
-    assert launch.run("rerun", directory.name).returncode == 3
-
-
 LINES, PART = 400, 80
 WAIT = f"test $((i % {PART})) = 0 && test $i != {LINES} && until test -e after$i; do sleep 0.01; done"
 COUNT = f"for i in $(seq {LINES}); do echo line $i of $TFLAUNCH_TASK; sleep 0.01; {WAIT}; done; true"
@@ -198,10 +171,11 @@ def test_without_a_lease_there_is_nothing_to_take_over(launch: Launch) -> None:
     wait_until(lambda: not launch.survivors())  # its guard may not have exited yet
 
 
-@pytest.mark.parametrize("command", [("up", "--resume"), ("ps",), ("wait",)])
-def test_a_supervisor_that_was_killed_before_it_began(launch: Launch, command: tuple[str, ...]) -> None:
-    (launch.home / "runs" / "job-20260102-030405-6789").mkdir(parents=True)
-    ended = launch.run(*command, "job-20260102-030405-6789")
-    what = "has not begun; if its supervisor was killed, start its spec again"
-    assert (ended.returncode, ended.stderr) == (125, f"tflaunch: run job-20260102-030405-6789 {what}\n")
+def test_a_supervisor_that_was_killed_before_it_began(launch: Launch) -> None:
+    run = "job-20260102-030405-6789"
+    (launch.home / "runs" / run).mkdir(parents=True)
+    for command in (["up", "--resume"], ["ps"], ["wait"]):
+        ended = launch.run(*command, run, code=125)
+        what = "has not begun; if its supervisor was killed, start its spec again"
+        assert ended.stderr == f"tflaunch: run {run} {what}\n"
     assert [run["state"] for run in json.loads(launch.run("ls", "--json").stdout)] == ["not begun"]

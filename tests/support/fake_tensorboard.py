@@ -6,14 +6,12 @@ import fcntl
 import os
 import queue
 import re
-import socket
 import subprocess
 import tempfile
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +40,6 @@ server.serve_forever()
 URL = r"TensorBoard: http://localhost:(\d+)/"
 UNTIL_GO = "echo up; until test -e go; do sleep 0.05; done; "
 QUICK = {"lease": 60, "grace": 5}
-_TRIES = 100
 
 
 def stand_in(directory: Path) -> None:
@@ -58,18 +55,6 @@ def left_alone(port: int) -> Iterator[None]:
     """Keep tests that run beside this one from occupying a port: its holder does not listen yet."""
     with Path(tempfile.gettempdir(), f"tflaunch-tests-{os.getuid()}-port-{port}").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-@contextmanager
-def busy(port: int) -> Iterator[None]:
-    """Occupy a port of the loopback address; wait if another test has it just now."""
-    with left_alone(port), ExitStack() as stack:
-        for _ in range(_TRIES):
-            with suppress(OSError):
-                stack.enter_context(socket.create_server(("127.0.0.1", port)))
-                break
-            time.sleep(0.1)  # clock: no event says that its owner, which may also keep it, has gone
         yield
 
 
@@ -96,12 +81,6 @@ class Said:
             self.lines.append(line.rstrip("\n"))
             if found := re.search(pattern, line):
                 return found
-
-    def rest(self) -> list[str]:
-        found = []
-        while line := self._queue.get(timeout=PATIENCE):
-            found.append(line.rstrip("\n"))
-        return found
 
 
 def job(launch: Launch, script: str, **fields: Any) -> Path:

@@ -52,7 +52,7 @@ class Terminal:
 
         ``key`` is pressed until then: a Python that is just about to read may not notice the first Ctrl-C.
         """
-        said = b""
+        said = bytearray()
         with suppress(OSError):  # EIO: no process has it open any more
             while True:
                 os.write(self.master, key)

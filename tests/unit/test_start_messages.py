@@ -127,7 +127,8 @@ def test_a_journal_of_an_earlier_version_can_be_read() -> None:
         for n, host in enumerate("ab")
     ]
     refused = {"seq": 6, "now": 4.0, **record}
-    job = replay.replay_job([first, *joined, *held, refused])
+    gone = {"seq": 7, "now": 5.0, "kind": "task_caught_up", "host": "a", "task": "worker:0", "attempt": 0}
+    job = replay.replay_job([first, *joined, *held, refused, gone])
     assert job.port_fence.refused == ("192.0.2.1",)
     assert [str(task.address) for task in job.original.tasks] == ["127.90.0.1:auto", "127.90.0.2:auto"]
 

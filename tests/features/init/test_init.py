@@ -72,10 +72,6 @@ MIRRORED = "s = tf.distribute.MultiWorkerMirroredStrategy()\n"
          "train.py knows MirroredStrategy and MultiWorkerMirroredStrategy; for parameter servers, give --ps 1",
          WORKERS),
         ("import horovod\n", "train.py uses horovod, so its cluster may not be that of TF_CONFIG", WORKERS),
-        ("tf.estimator.train_and_evaluate(x)\n", "train.py uses tf.estimator, which TensorFlow 2.16 has removed",
-         WORKERS),
-        ("r = tf.distribute.cluster_resolver.SimpleClusterResolver(json.loads(os.environ['TF_CONFIG'])['cluster'])\n"
-         "s = tf.distribute.ParameterServerStrategy(r)\n", f"train.py:3 {OF_TFLAUNCH}", SERVED),
         (f"{MIRRORED}if s.cluster_resolver.task_type == 'chief':\n    model.save('model')\n",
          "train.py:2 makes a MultiWorkerMirroredStrategy, so there are a chief, for which it asks, and workers",
          {"cluster": {"chief": 1, "worker": 2}}),

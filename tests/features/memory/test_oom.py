@@ -202,8 +202,7 @@ print(status, watch.evidence(pid), sep=";")
 """
 
 
-@pytest.mark.parametrize("with_swap", [False, True])
-@pytest.mark.parametrize("log", ["/dev/kmsg", "/nowhere"])
+@pytest.mark.parametrize(("log", "with_swap"), [("/dev/kmsg", False), ("/nowhere", True)])
 def test_a_real_kill_is_found(log: str, with_swap: bool) -> None:
     """By the counter alone, and with the kernel's log as well."""
     need_memory_groups(with_swap=with_swap)

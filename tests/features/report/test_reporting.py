@@ -34,6 +34,19 @@ def unpacked(archive: Path, where: Path) -> dict[str, bytes]:
 
 
 def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> None:
+    """What goes in can be seen before it is packed."""
+    listed_before = launch.succeed("report", "--logs", "--dry-run")
+    assert re.search(r"^logs/worker-0\.log +\d+B  2 secrets replaced$", listed_before.stdout, re.MULTILINE)
+    shown = launch.run("report", "--logs", "--show")
+    assert "==> logs/worker-0.log <==\nlogged in with *** at https://ann:***@hub\n" in shown.stdout
+    assert "    logged in" in shown.stdout  # in the diagnosis
+    assert SECRET not in shown.stdout + shown.stderr
+    assert listed_before.stdout == shown.stderr
+    unasked = launch.run("report", "--show", run)  # programs print secrets in forms that nobody knows
+    assert not re.search("^(    )?logged in", unasked.stdout, re.MULTILINE)
+    assert "worker:0 exited with code 3" in unasked.stdout
+    assert re.search(r"^logs/worker-0\.log +0B  not packed, --logs adds it$", unasked.stderr, re.MULTILINE)
+    assert not list(launch.directory.glob("*.tar.gz"))
     ended = launch.run("report", "--logs")
     assert (ended.returncode, ended.stdout) == (0, f"{run}-report.tar.gz\n")
     *lines, warning = ended.stderr.splitlines()
@@ -48,21 +61,6 @@ def test_a_report_is_made_here_and_holds_no_secret(launch: Launch, run: str) -> 
     assert files[f"{run}-report/logs/worker-0.log"] == b"logged in with *** at https://ann:***@hub\n"
     assert b"worker:0 exited with code 3\n" in files[f"{run}-report/diagnosis.txt"]
     assert b"plainly-visible" in files[f"{run}-report/plan.json"]
-
-
-def test_what_goes_in_can_be_seen_before_it_is_packed(launch: Launch, run: str) -> None:
-    listed = launch.succeed("report", "--logs", "--dry-run")
-    assert re.search(r"^logs/worker-0\.log +\d+B  2 secrets replaced$", listed.stdout, re.MULTILINE)
-    shown = launch.run("report", "--logs", "--show")
-    assert "==> logs/worker-0.log <==\nlogged in with *** at https://ann:***@hub\n" in shown.stdout
-    assert "    logged in" in shown.stdout  # in the diagnosis
-    assert SECRET not in shown.stdout + shown.stderr
-    assert listed.stdout == shown.stderr
-    assert not list(launch.directory.glob("*.tar.gz"))
-    unasked = launch.run("report", "--show", run)  # programs print secrets in forms that nobody knows
-    assert not re.search("^(    )?logged in", unasked.stdout, re.MULTILINE)
-    assert "worker:0 exited with code 3" in unasked.stdout
-    assert re.search(r"^logs/worker-0\.log +0B  not packed, --logs adds it$", unasked.stderr, re.MULTILINE)
 
 
 def test_where_a_report_goes(launch: Launch, run: str) -> None:
