@@ -11,6 +11,7 @@ import pytest
 from chaos import program
 from chaos.drill import STEPS, WORKERS
 from chaos.judge import Evidence, Taken, gather, violations
+from support.processes import Living, ProcessWatch, Sample
 
 pytestmark = pytest.mark.unit
 
@@ -103,3 +104,16 @@ def test_evidence_is_read_from_files(tmp_path: Path) -> None:
     read = gather(tmp_path, tmp_path, **seen)
     assert read.logged == read.said == {"worker:0": ["said worker:0 0 1"]}
     assert read.results == {"worker:0": 12.0}
+
+
+def test_two_attempts_of_a_task_alive_at_once_are_a_clash_and_one_after_the_other_are_none() -> None:
+    first, second, other = (
+        Living("worker:0", 0, host=1),
+        Living("worker:0", 1, host=2),
+        Living("worker:1", 0, host=2),
+    )
+    watch = ProcessWatch(lambda _: 0)
+    watch.samples = [Sample(when, frozenset(living)) for when, living in enumerate([{first, other}, {second, other}])]
+    assert watch.clashes() == []
+    watch.samples.append(Sample(2, frozenset({first, second, other})))
+    assert watch.clashes() == [(2, [first, second])]

@@ -149,7 +149,7 @@ def test_a_run_in_the_foreground(launch: Launch) -> None:
 
 
 @pytest.mark.usefixtures("oddly")
-@pytest.mark.parametrize("options", [["-d"], ["-d", "--queue"]])
+@pytest.mark.parametrize("options", [["-d"], pytest.param(["-d", "--queue"], marks=pytest.mark.thorough)])
 def test_a_run_in_the_background(launch: Launch, options: list[str]) -> None:
     """It keeps no file of its caller open; neither does one that waits in the queue."""
     launch.prefix = odd_parent(launch, UMASK, "here")

@@ -246,6 +246,7 @@ def test_attach_offers_to_take_over(launch: Launch) -> None:
     assert launch.run("logs", "--fold", "--tail", 1).stdout == "worker:0-1 | done\n"
 
 
+@pytest.mark.thorough
 def test_stopped_readers_block_nobody(launch: Launch) -> None:
     """Ctrl-S: readers of a chatty run stop reading; the run ends on time, and its logs are complete."""
     count = 20_000
@@ -278,6 +279,7 @@ def test_a_stopped_supervisor_is_named(launch: Launch) -> None:
     launch.succeed("wait")
 
 
+@pytest.mark.thorough
 def test_a_second_supervisor_fences_the_first(launch: Launch) -> None:
     """If the lock fails (it is removed here), the agents obey the newer one; the older does nothing more."""
     run = detached(launch, UNTIL_GO)

@@ -88,16 +88,12 @@ def test_a_command_in_a_message_is_one() -> None:
 
 SHELL = {
     "false | cat": 1,
-    "exit 3 | tee log": 3,
     "false; true": 1,
     "A=3 env | grep -q A=3": 0,
     "source ./sourced && exit $N": 4,
     "ulimit -n 64 && exit 5": 5,
-    "cat a/*.txt | grep -c x": 0,
     "cat a/*.txt": 0,
-    "exit $((1+1))": 2,
     "sh script.sh > log": 6,
-    "sh script.sh >log": 6,
     "echo 'two  words' | grep -q 'two  words'": 0,
 }
 """Commands for a shell, and the exit code that is the failure's."""

@@ -102,7 +102,14 @@ def test_a_second_term_kills(launch: Launch, number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "preload"), [("ctrl-c", ["json"]), ("down", []), ("restart", ["json"]), ("drain", [])], ids=str
+    ("end", "preload"),
+    [
+        ("ctrl-c", ["json"]),
+        ("drain", []),
+        pytest.param("down", [], marks=pytest.mark.thorough),
+        pytest.param("restart", ["json"], marks=pytest.mark.thorough),
+    ],
+    ids=str,
 )
 def test_tasks_get_the_stop_signal(launch: Launch, end: str, preload: list[str]) -> None:
     """Wherever they would get TERM, which a sidecar gets in any case."""

@@ -79,6 +79,7 @@ def test_ctrl_c_does_not_wait_for_a_reader_that_never_reads(launch: Launch) -> N
     assert not launch.survivors()
 
 
+@pytest.mark.thorough
 def test_a_terminal_that_stops_misses_only_what_is_stated(launch: Launch) -> None:
     """Ctrl-S: the log is complete, and the terminal shows the end and how much it has skipped."""
     terminal = Terminal(launch, f"export TERM=dumb NO_COLOR=1; exec {TFLAUNCH} up {program(launch)}")

@@ -129,14 +129,13 @@ def test_a_feature_without_what_it_needs_is_missing(monkeypatch: pytest.MonkeyPa
     assert set(left) - set(features.__wrapped__()) == {"slurm"}
 
 
-PURE = [module for module in modules() if re.search(r"\bPure\.", ast.get_docstring(module.tree) or "")]
-
-
-@pytest.mark.parametrize("module", PURE, ids=lambda module: module.path)
-def test_a_module_that_says_so_is_pure(module: Module) -> None:
+def test_a_module_that_says_so_is_pure() -> None:
     """It imports neither clock nor process, thread or socket."""
-    names = {name.partition(".")[0] for node in ast.walk(module.tree) for name in imported(node)}
-    assert not names & NOT_PURE
+    pure = [module for module in modules() if re.search(r"\bPure\.", ast.get_docstring(module.tree) or "")]
+    assert len(pure) > 10
+    for module in pure:
+        names = {name.partition(".")[0] for node in ast.walk(module.tree) for name in imported(node)}
+        assert not names & NOT_PURE, module.path
 
 
 def table() -> str:

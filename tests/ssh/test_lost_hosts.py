@@ -12,6 +12,7 @@ import pytest
 
 from support.launch import SHARED, Launch, read_until, wait_for_end
 from support.netns_hosts import Bed
+from support.processes import Living
 from support.specs import REPOSITORY
 from support.waiting import wait_until
 
@@ -80,6 +81,7 @@ def test_a_gang_moves_to_the_spare_host_and_back(bed: Bed, launch: Launch) -> No
         bed.power_off(3)
         assert "worker:1 | attempt 2 of 2 workers on h2" in read_until(running, "attempt 2 of", 2)
         err = finish(launch, running)
+    assert any(Living("worker:1", 1, 3) in sample.living for sample in watch.samples)
     assert not watch.clashes()
     assert starts(launch) == {"worker:0": ["h1"] * 3, "worker:1": ["h2", "h3", "h2"]}
     (moved,) = (task for task in status["tasks"] if task["task"] == "worker:1")

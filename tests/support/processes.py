@@ -199,18 +199,6 @@ class ProcessWatch:
         if self._failure and error is None:
             raise self._failure
 
-    def wait_until(self, condition: Callable[[frozenset[Living]], object]) -> Sample:
-        """Wait for a sample from now on that meets a condition, and return it."""
-        seen = len(self.samples)
-
-        def met() -> Sample | None:
-            nonlocal seen
-            assert self._thread.is_alive(), f"the watch has ended: {self._failure}"
-            new, seen = self.samples[seen:], len(self.samples)
-            return next((sample for sample in new if condition(sample.living)), None)
-
-        return wait_until(met, otherwise=lambda: f"it did not happen: {self.samples[-1:]}")
-
     def clashes(self) -> list[tuple[float, list[Living]]]:
         """Return when a task had more than one attempt, or an attempt more than one host, at the same instant."""
         return [(when, clash) for when, living in self.samples if (clash := _clash(living))]

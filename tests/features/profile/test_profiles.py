@@ -56,14 +56,14 @@ def test_a_profile_ends_once() -> None:
         ("", b""),
         ("", b"main thread 3\n"),
         ("", profiles.pack({("main thread",): 1})[:-1]),
-        ("", zlib.compress(bytes(1 << 28))),
+        ("", None),
     ],
     ids=["no-problem", "empty", "not-packed", "incomplete", "a-bomb"],
 )
-def test_what_agents_say_about_profiles_is_checked(problem: str | None, body: bytes) -> None:
+def test_what_agents_say_about_profiles_is_checked(problem: str | None, body: bytes | None) -> None:
     agent, taken, _ = begin()
     with pytest.raises(ValueError, match=r"must be|profile"):
-        agent.answer(1, body, problem=problem)
+        agent.answer(1, zlib.compress(bytes(1 << 28)) if body is None else body, problem=problem)
     assert taken == [("its agent broke the protocol", "")]
 
 

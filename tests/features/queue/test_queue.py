@@ -136,7 +136,9 @@ def test_it_is_shown_here_when_it_begins(launch: Launch) -> None:
     assert (process.returncode, said) == (7, "worker:0 | trains\n")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.thorough)]
+)
 def test_an_interrupt_takes_it_out_of_the_queue(launch: Launch, number: int, code: int) -> None:
     held(launch)
     process = start_queued(launch, shell(launch, MARK + "; exit {matrix.code}"), "--matrix", "code=1,2")
@@ -189,7 +191,7 @@ def test_a_run_that_cannot_begin(launch: Launch) -> None:
     assert begun(launch) == [second]
 
 
-@pytest.mark.parametrize("options", [("--queue",), ("--queue", "-d"), ("--matrix", "n=1,2")])
+@pytest.mark.parametrize("options", [("--queue", "-d"), ("--matrix", "n=1,2")])
 def test_a_process_that_cannot_wait_says_why(launch: Launch, options: tuple[str, ...]) -> None:
     """The command ends with its last words, and leaves no run."""
     (launch.home / "queue").mkdir(parents=True)
@@ -200,7 +202,7 @@ def test_a_process_that_cannot_wait_says_why(launch: Launch, options: tuple[str,
     assert listed(launch) == {}
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
 def test_a_process_that_ends_while_its_run_waits(launch: Launch, number: int) -> None:
     """The run says so, its follower says so, and the next one takes its place."""
     held(launch)
