@@ -109,12 +109,19 @@ def test_names_tell_which_runs_may_be_too_old(monkeypatch: pytest.MonkeyPatch) -
     """At the end of a run, no file of those that are not is looked at, however many they are."""
     new, old, oldest = (make_run(monkeypatch, days) for days in (6, 8, 30))
     make_run(monkeypatch, 40, "evaluate")
-    week = 7 * DAY
-    assert prune.may_be_too_old("train", RetentionPlan(0, week), NOW) == [old, oldest]
-    assert prune.may_be_too_old("train", RetentionPlan(2, week), NOW) == [oldest]
-    assert prune.may_be_too_old("train", RetentionPlan(2, 31 * DAY), NOW) == []
-    assert prune.may_be_too_old("train", RetentionPlan(0, 1e12), NOW) == []
-    assert [run.path for run in prune.apply_retention("train", RetentionPlan(0, week), NOW)] == [old, oldest]
+    examined: set[Path] = set()
+
+    def open_run(path: Path, real: Callable[[Path], Path] = run_dir.open_run) -> Path:
+        examined.add(path)
+        return real(path)
+
+    monkeypatch.setattr(run_dir, "open_run", open_run)
+    assert prune.apply_retention("train", RetentionPlan(3, 7 * DAY), NOW) == []
+    assert prune.apply_retention("train", RetentionPlan(0, 31 * DAY), NOW) == []
+    assert prune.apply_retention("train", RetentionPlan(0, 1e12), NOW) == []
+    assert not examined
+    assert [run.path for run in prune.apply_retention("train", RetentionPlan(0, 7 * DAY), NOW)] == [old, oldest]
+    assert examined == {old, oldest}
     assert new.exists()
 
 
@@ -165,12 +172,14 @@ def test_a_lost_run_with_tasks_on_other_hosts(monkeypatch: pytest.MonkeyPatch) -
     assert names(WEEK) == []
 
 
-def test_a_run_that_may_be_starting(home: Path) -> None:
+def test_a_run_that_may_be_starting(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its directory is made before its lock is taken; it is listed only where its age would not keep it.
 
     On a host of a run that was started elsewhere, there is no more than files of its agent either.
     """
-    directory = RunDirectory("train")
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "strftime", lambda form: time_then(form, NOW - 8 * DAY))
+        directory = RunDirectory("train")
     (directory.path / "agents" / "h1" / "code").mkdir(parents=True)
     age(directory.path, 0.1)
     assert reason(directory.path) == "has not begun, and was written to within a day, so it may be alive"
@@ -347,17 +356,6 @@ def test_synced_code_that_no_run_has_used(home: Path) -> None:
     assert agent_caches.remove_cached(found)
     assert not agent_caches.remove_cached(found)
     assert not found.path.exists()
-    for name in ("compiled", "plans"):  # of an earlier version
-        cache = home / name
-        (cache / "usr/lib").mkdir(parents=True, mode=0o700)
-        (cache / "usr/lib/os.cpython-311.pyc").write_bytes(b"x")
-        age(cache, 6)
-        assert prune.find_old(WEEK, NOW).cached == []
-        age(cache, 30)
-        (found,) = prune.find_old(WEEK, NOW).cached
-        assert (found.kind, found.path) == ("compiled", cache)
-        assert agent_caches.remove_cached(found)
-        assert not cache.exists()
 
 
 def test_agents_of_other_versions(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,15 +18,15 @@ from tflaunch.features.file_tree import delete_run, is_directory, tree_size
 from tflaunch.store import run_dir
 from tflaunch_worker import FILES_NAME
 
-_PATTERNS = (("code", f"{FILES_NAME}/*"), ("agent", "agents/*"), ("compiled", "compiled"), ("compiled", "plans"))
-"""Kinds of what is cached, and where below TFLAUNCH_HOME; `compiled` is what 0.2 made."""
+_PLACES = {"code": FILES_NAME, "agent": "agents"}
+"""Kinds of what is cached, and where below TFLAUNCH_HOME."""
 _NAME = re.compile(r"(\.pruned-)*([0-9a-z]{64})(\.new)?", re.ASCII)  # `.new`: `boot` was unpacking it
 PATIENCE = 86_400.0
 """Seconds for which what is cached is kept, whatever the retention: an agent that uses it may be starting."""
 
 
 class Cached(NamedTuple):
-    """An entry of a cache; ``kind`` is ``code``, ``agent`` or ``compiled``."""
+    """An entry of a cache; ``kind`` is ``code`` or ``agent``."""
 
     kind: str
     path: Path
@@ -39,8 +39,8 @@ def find_cached(older_than: float, now: float) -> list[Cached]:
     home = run_dir.home()
     return [
         Cached(kind, path, tree_size(path) if path.is_dir() else path.lstat().st_blocks * 512)
-        for kind, pattern in _PATTERNS
-        for path in sorted(home.glob(pattern))
+        for kind, place in _PLACES.items()
+        for path in sorted(home.glob(f"{place}/*"))
         if is_directory(path.parent) and _is_unused(kind, path, limit)
     ]
 
@@ -57,8 +57,6 @@ def remove_cached(cached: Cached) -> bool:
             return False
         if cached.kind == "code":
             path.unlink()
-        elif cached.kind == "compiled":
-            delete_run(path)
         else:
             with open(path.with_name("lock"), "ab") as lock:  # of `boot`, which holds it to unpack and start agents
                 fcntl.flock(lock, fcntl.LOCK_EX)  # no limit: the user waits for it, and can press Ctrl-C
@@ -78,8 +76,6 @@ def _is_unused(kind: str, path: Path, limit: float) -> bool:
     if status.st_uid != os.geteuid() or status.st_mtime >= limit:
         return False
     private_files.require_own(path.parent)
-    if kind == "compiled":
-        return stat.S_ISDIR(status.st_mode)
     name = _NAME.fullmatch(path.name)
     if name is None or kind == "code":
         return name is not None and stat.S_ISREG(status.st_mode)

@@ -31,11 +31,7 @@ from tflaunch_worker.readable import age_words, duration_words
 
 _KEEP = 10
 _OLDER_THAN = 7 * 86400.0  # seconds
-_KINDS = {
-    "code": "cached files of synced code",
-    "agent": "cached agents of other versions",
-    "compiled": "caches of earlier versions",
-}
+_KINDS = {"code": "cached files of synced code", "agent": "cached agents of other versions"}
 
 
 @click.command()

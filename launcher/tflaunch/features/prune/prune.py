@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,15 +83,15 @@ class _KeptError(Exception):
     """
 
 
-def find_old(retention: RetentionPlan, now: float) -> Findings:
-    """Find runs and cached files by age; ``now`` is in seconds since 1970.
+def find_old(retention: RetentionPlan, now: float, job: str | None = None) -> Findings:
+    """Find runs, of one job only if it is given, and cached files by age; ``now`` is in seconds since 1970.
 
     Raises:
         TflaunchError: the runs cannot be listed, or another user could have put runs there.
     """
     old_runs, kept = [], []
     unfinished = [path for path in sorted(run_dir.runs_directory().glob(f"{TRASH}*")) if is_directory(path)]
-    for path in (*unfinished, *_beyond_newest(retention.keep)):
+    for path in (*unfinished, *_may_be_too_old(retention, now, job)):
         try:
             old = _examine(path, now)
             if old.state == _REMOVING or now - old.ended >= retention.older_than:
@@ -99,16 +99,20 @@ def find_old(retention: RetentionPlan, now: float) -> Findings:
         except _KeptError as reason:
             if now - _last_change(path) >= retention.older_than and not runs.is_live(path):
                 kept.append(KeptRun(path.name, str(reason)))
-    return Findings(old_runs, kept, find_cached(retention.older_than, now))
+    return Findings(old_runs, kept, find_cached(retention.older_than, now) if job is None else [])
 
 
-def _beyond_newest(keep: int) -> Iterator[Path]:
-    """Yield the runs that are not among the newest of their job."""
+def _may_be_too_old(retention: RetentionPlan, now: float, job: str | None) -> Iterator[Path]:
+    """Yield the runs that are not among the newest of their job, and began before that time.
+
+    Their names tell; to find out when they ended takes milliseconds for each.
+    """
+    latest = time.strftime("%Y%m%d%H%M%S", time.localtime(max(now - retention.older_than, 0)))
     count: Counter[str] = Counter()
-    for path in run_dir.newest_first():
-        job = run_dir.job_name(path.name)
-        count[job] += 1
-        if count[job] > keep:
+    for path in run_dir.newest_first() if job is None else run_dir.newest_of_job(job):
+        of_job = run_dir.job_name(path.name)
+        count[of_job] += 1
+        if count[of_job] > retention.keep and run_dir.start_of(path.name) <= latest:
             yield path
 
 
@@ -231,32 +235,17 @@ def only_prune() -> Iterator[None]:
         os.close(lock)
 
 
-def may_be_too_old(job: str, retention: RetentionPlan, now: float) -> list[Path]:
-    """Return a job's runs that ``retention`` may drop by number and time of start.
-
-    Their names tell; to find out when they ended takes milliseconds for each.
-    """
-    latest = time.strftime("%Y%m%d%H%M%S", time.localtime(max(now - retention.older_than, 0)))
-    return [
-        path for path in run_dir.newest_of_job(job)[max(retention.keep, 1) :] if run_dir.start_of(path.name) <= latest
-    ]
-
-
 def apply_retention(job: str, retention: RetentionPlan, now: float) -> list[OldRun]:
-    """Remove the old runs of a job, and return them."""
-    paths = may_be_too_old(job, retention, now)
-    if not paths:
+    """Remove the old runs of a job but the newest one, which has just ended; return them."""
+    old_runs = find_old(retention._replace(keep=max(retention.keep, 1)), now, job).runs
+    if not old_runs:
         return []
     removed = []
     with only_prune():
-        for path in paths:
-            try:
-                old = _examine(path, now)
-                if now - old.ended >= retention.older_than:
-                    remove_run(old)
-                    removed.append(old)
-            except (_KeptError, TflaunchError):
-                continue
+        for old in old_runs:
+            with suppress(TflaunchError):  # `tflaunch prune` says why
+                remove_run(old)
+                removed.append(old)
     return removed
 
 
