@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import selectors
 import shlex
 import signal
 import socket
 import subprocess
+import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from tflaunch.clusterspec.values import bracketed, split_address
 from tflaunch.discovery.base import Engine, Found, NotFoundError
@@ -20,7 +22,7 @@ from tflaunch_worker.readable import duration_words, exit_words
 
 _PATIENCE = 30.0  # seconds until a program times out
 _MOST_BYTES = 1024 * 1024
-_READ = 64 * 1024
+_POLL_INTERVAL = 0.01  # seconds
 _MOST_SHOWN = 200
 
 
@@ -72,87 +74,48 @@ class Exec(Engine):
             NotFoundError: it cannot be run, fails, or does not exit.
         """
         remedy = "let it print hosts and end with 0"
-        try:
-            program = _Program(shlex.split(where), directory)
-        except (OSError, ValueError, IndexError) as error:
-            raise NotFoundError(
-                f"{where!r} cannot be run: {error}", "name a program that prints one host per line"
-            ) from None
-        try:
-            program.run(_PATIENCE)
-        except TimeoutError:
-            raise NotFoundError(f"{where!r} did not end within {duration_words(_PATIENCE)}", remedy) from None
-        except OverflowError:
-            raise NotFoundError(f"{where!r} printed more than {_MOST_BYTES >> 20} MiB", remedy) from None
-        finally:
-            code = program.end()
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            try:
+                process = subprocess.Popen(
+                    shlex.split(where),
+                    cwd=directory,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+            except (OSError, ValueError, IndexError) as error:
+                raise NotFoundError(
+                    f"{where!r} cannot be run: {error}", "name a program that prints one host per line"
+                ) from None
+            try:
+                end = time.monotonic() + _PATIENCE
+                while process.poll() is None and time.monotonic() < end and not _is_large(output, errors):
+                    time.sleep(_POLL_INTERVAL)
+                has_ended = process.poll() is not None
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # what it has left, too
+                code = process.wait()  # no limit: it gets KILL
+            if _is_large(output, errors):
+                raise NotFoundError(f"{where!r} printed more than {_MOST_BYTES >> 20} MiB", remedy)
+            if not has_ended:
+                raise NotFoundError(f"{where!r} did not end within {duration_words(_PATIENCE)}", remedy)
+            printed, said = (_content(file) for file in (output, errors))
         if code != 0:
-            said = program.errors.decode("utf-8", "replace").strip().splitlines()
-            last = printable(said[-1], _MOST_SHOWN) if said else ""
+            lines = said.decode("utf-8", "replace").strip().splitlines()
+            last = printable(lines[-1], _MOST_SHOWN) if lines else ""
             raise NotFoundError(f"{where!r} {exit_words(code)}{last and f': {last}'}", remedy)
         try:
-            return Found(decode_user_text(bytes(program.output)).splitlines())
+            return Found(decode_user_text(printed).splitlines())
         except UserTextError as error:
             raise NotFoundError(f"what {where!r} printed {error}", remedy) from None
 
 
-class _Program:
-    """A program in its own process group, with limited run time and kept output."""
+def _is_large(*files: IO[bytes]) -> bool:
+    return any(os.fstat(file.fileno()).st_size > _MOST_BYTES for file in files)
 
-    def __init__(self, argv: list[str], directory: Path) -> None:
-        """Start the program.
 
-        Raises:
-            OSError, ValueError, IndexError: it cannot be started.
-        """
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            argv, cwd=directory, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
-        )
-        self.output = bytearray()
-        self.errors = bytearray()
-
-    def run(self, patience: float) -> None:
-        """Read until the program has closed its output and exited.
-
-        Raises:
-            TimeoutError: that takes longer than ``patience`` seconds.
-            OverflowError: the output is too large.
-        """
-        end = time.monotonic() + patience
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ, self.output)
-            selector.register(self._process.stderr, selectors.EVENT_READ, self.errors)
-            while selector.get_map():
-                ready = selector.select(max(end - time.monotonic(), 0))
-                if not ready:
-                    raise TimeoutError
-                for key, _ in ready:
-                    self._take(key, selector)
-        try:
-            self._process.wait(max(end - time.monotonic(), 0))
-        except subprocess.TimeoutExpired:
-            raise TimeoutError from None
-
-    def _take(self, key: selectors.SelectorKey, selector: selectors.BaseSelector) -> None:
-        kept: bytearray = key.data
-        data = os.read(key.fd, _READ)
-        kept += data
-        if not data:
-            selector.unregister(key.fileobj)
-        if kept is self.errors:
-            del kept[:-_READ]  # only its end is shown
-        elif len(kept) > _MOST_BYTES:
-            raise OverflowError
-
-    def end(self) -> int:
-        """Kill what is left of the program and its children, and return its exit code."""
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        with self._process:  # closes the pipes and waits
-            pass
-        return self._process.returncode
+def _content(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()
