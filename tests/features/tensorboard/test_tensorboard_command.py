@@ -10,7 +10,7 @@ import socket
 import psutil
 import pytest
 
-from support.fake_tensorboard import UNTIL_GO, URL, Said, answers, job, left_alone
+from support.fake_tensorboard import UNTIL_GO, URL, Said, answers, job
 from support.fixed_ports import free_ports
 from support.launch import PATIENCE, Launch
 from support.waiting import wait_gone
@@ -54,35 +54,19 @@ def test_it_serves_a_live_run_on_a_port_of_its_own(launch: Launch) -> None:
     assert running.wait(PATIENCE) == 0
 
 
-@pytest.mark.parametrize("chosen", [False, pytest.param(True, marks=pytest.mark.thorough)])
-def test_a_port_that_is_taken_just_before_it_listens(launch: Launch, chosen: bool) -> None:
-    """That listener is not mistaken for TensorBoard, which starts again on another port if the user names none.
-
-    It does so even if the listener has left when TensorBoard has ended.
-    """
+def test_a_port_that_is_taken_just_before_it_listens(launch: Launch) -> None:
+    """That listener is not mistaken for TensorBoard."""
     assert launch.up(job(launch, "true")).returncode == 0
     for name in ("told", "waits", "refused"):
         os.mkfifo(launch.directory / name)
-    with left_alone(6006):
-        option = ("--port", str(free_ports(1)[0])) if chosen else ()
-        serving = launch.start("tensorboard", *option)
-        said = Said(serving)
-        first = int((launch.directory / "told").read_text())
-        taken = socket.create_server(("127.0.0.1", first))
+    serving = launch.start("tensorboard", "--port", str(free_ports(1)[0]))
+    said = Said(serving)
+    taken = socket.create_server(("127.0.0.1", int((launch.directory / "told").read_text())))
     (launch.directory / "waits").write_text("taken")
     with (launch.directory / "refused").open("w"):
         taken.close()
-    if chosen:
-        said.until("TensorBoard exited with code 255")
-        assert serving.wait(PATIENCE) == 125
-        return
-    said.until(f"TensorBoard cannot listen on port {first}; it starts again on another one")
-    second = int(said.until(URL)[1])
-    assert second != first
-    assert answers(second)
-    serving.send_signal(signal.SIGINT)
-    assert serving.wait(PATIENCE) == 0
-    assert not launch.survivors()
+    said.until("TensorBoard exited with code 255")
+    assert serving.wait(PATIENCE) == 125
 
 
 @pytest.mark.parametrize("spec", ["without event files", "whose directory is gone"])

@@ -17,7 +17,6 @@ from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.port_holder import LOOPBACK, listen_on_first
 from tflaunch.install_command import command_for_package
-from tflaunch.interruptible import wait_readable
 from tflaunch.interrupts import interrupt_at_end
 from tflaunch.plan import tensorboard as planned
 from tflaunch.plan.model import Plan, TaskPlan
@@ -29,7 +28,6 @@ from tflaunch_worker.readable import exit_words
 _PROBE = "import importlib.util; sys.exit(importlib.util.find_spec('tensorboard') is None)"
 _POLL_INTERVAL = 0.1  # seconds
 _STOP_TIMEOUT = 5.0  # seconds from TERM to KILL
-_CANNOT_LISTEN = 255  # TensorBoard's exit code; the program that has the port may be gone before we can look
 
 
 @click.command()
@@ -104,38 +102,31 @@ def _python_with_tensorboard(candidates: list[str], workdir: str) -> str:
 def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
     """Run TensorBoard until a signal arrives; return the exit code of the command.
 
-    ``argv`` has no port, and ``wanted`` is the one that the user requests. If that is None and another program takes
-    the port before TensorBoard listens on it, TensorBoard starts again on another port.
+    ``argv`` has no port, and ``wanted`` is the one that the user requests.
 
     Raises:
         TflaunchError: TensorBoard exited by itself, or the requested port is not free.
     """
-    # Three attempts, because another program may take any port before TensorBoard listens on it.
-    attempts: list[tuple[int, ...]] = [(USUAL_PORT, 0), (0,), (0,)] if wanted is None else [(wanted,)]
+    with listen_on_first((USUAL_PORT, 0) if wanted is None else (wanted,)) as probe:
+        port = probe.getsockname()[1]
     process: subprocess.Popen[bytes] | None = None
     came = interrupt_at_end()  # in place of that of the command line, for which Ctrl-C is a failure
     try:
-        while True:
-            with listen_on_first(attempts.pop(0)) as probe:
-                port = probe.getsockname()[1]
-            process = subprocess.Popen(
-                [*argv, "--port", str(port)],
-                cwd=workdir,
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,
-                start_new_session=True,  # `is_listening` looks for its listener in this session
-                preexec_fn=lambda: linux.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - there is one thread
-            )
-            while process.poll() is None and not listening_sockets.is_listening(port, process.pid):
-                time.sleep(_POLL_INTERVAL)
-            if process.returncode is None:
+        process = subprocess.Popen(
+            [*argv, "--port", str(port)],
+            cwd=workdir,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            start_new_session=True,  # `is_listening` looks for its listener in this session
+            preexec_fn=lambda: linux.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - there is one thread
+        )
+        is_told = False
+        while process.poll() is None:
+            if not is_told and listening_sockets.is_listening(port, process.pid):
                 say(f"TensorBoard: http://localhost:{port}/ (Ctrl-C stops it)")
-            elif process.returncode == _CANNOT_LISTEN and attempts:
-                say(f"TensorBoard cannot listen on port {port}; it starts again on another one")
-                _end_group(process)
-                continue
-            code = _wait_for(process)
-            break
+                is_told = True
+            time.sleep(_POLL_INTERVAL)
+        code = process.returncode
     except KeyboardInterrupt:
         return 128 + came[0] if came else 0
     finally:
@@ -143,16 +134,6 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
         if process is not None:
             _end_group(process)
     raise TflaunchError(f"TensorBoard {exit_words(code)}", EXIT_INTERNAL)
-
-
-def _wait_for(process: subprocess.Popen[bytes]) -> int:
-    pidfd = linux.open_pidfd(process.pid)
-    if pidfd is not None:
-        try:
-            wait_readable([pidfd])  # `wait` alone may not notice a signal that arrives just before it
-        finally:
-            os.close(pidfd)
-    return process.wait()  # no limit: the user waits for it, and can press Ctrl-C
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
