@@ -1,4 +1,4 @@
-"""Compare the speed of runs with several numbers of workers, as data, table and chart. Pure."""
+"""Compare the speed of runs with several numbers of workers, as data and as a table. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from tflaunch_worker.readable import duration_words
 
 _COLUMNS = ("WORKERS", "STEPS/S", "EXAMPLES/S", "SPEED-UP", "PER WORKER", "START-UP")
 _UNKNOWN = "-"
-_WIDTH = 40  # columns of the longest bar
-_EIGHTHS = " ▏▎▍▌▋▊▉"
 _LEFT_OUT = {
     "restart": Restart(max=0),
     "notify": None,
@@ -70,8 +68,8 @@ def compare(run: ScaledRun, base: ScaledRun) -> ScaledRun:
 
 
 def text_of(runs: Sequence[ScaledRun]) -> str:
-    """Return a table with a line per run, and a bar chart if there are several."""
-    return aligned([_COLUMNS, *map(_row, runs)]) + (f"\n{_chart(runs)}" if len(runs) > 1 else "")
+    """Return a table with a line per run."""
+    return aligned([_COLUMNS, *map(_row, runs)])
 
 
 def _row(run: ScaledRun) -> tuple[str, ...]:
@@ -83,28 +81,6 @@ def _row(run: ScaledRun) -> tuple[str, ...]:
         _UNKNOWN if run.efficiency is None else f"{run.efficiency:.0%}",
         duration_words(run.start_up),
     )
-
-
-def _chart(runs: Sequence[ScaledRun]) -> str:
-    """Return a bar chart of the speeds, and of the gap to an efficiency of 100 %."""
-    unit, values = "examples/s", [run.examples_per_second for run in runs if run.examples_per_second is not None]
-    if len(values) < len(runs):
-        unit, values = "steps/s", [run.steps_per_second for run in runs]
-    ideals = [value / (run.efficiency or 1.0) for run, value in zip(runs, values, strict=True)]
-    longest = max([*ideals, *values])
-    lines = [f"{unit}: measured █, missing to the ideal ░\n"]
-    width = len(str(runs[-1].workers))
-    for run, ideal, value in zip(runs, ideals, values, strict=True):
-        full, missing = _bar(value / longest), _bar(ideal / longest)
-        bar = full + "░" * (len(missing) - len(full))
-        lines.append(f"{run.workers:>{width}}  {bar:<{_WIDTH}}  {significant(value)}\n")
-    return "".join(lines)
-
-
-def _bar(share: float) -> str:
-    eighths = round(share * _WIDTH * 8)
-    rest = _EIGHTHS[eighths % 8] if eighths % 8 else ""
-    return "█" * (eighths // 8) + rest
 
 
 def with_workers(source: str, spec: Spec, count: int, local_names: Collection[str]) -> Spec:
