@@ -170,7 +170,7 @@ def _check_evidence(evidence: Evidence) -> None:
 
 def _check_vitals(vitals: HostVitals, moment: float) -> None:
     for task in vitals.tasks.values():
-        growth = MemoryGrowth([(moment - age, size) for age, size in task.history])
+        growth = MemoryGrowth()
         growth.add(moment, task.rss)
         growth.rate(vitals.room or 0)
 
@@ -258,7 +258,7 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
         ]
     figures = {"attempt": 0, "cpu_seconds": 1.5, "rss_bytes": 1000, "progress": {"step": 3, "metrics": {"loss": 0.5}}}
     said.append({"kind": "answered", "call": 5, "time": 8.0, "tasks": dict.fromkeys(tasks, figures)})
-    vitals = {"attempt": 0, "rss": 1000, "history": [[20.0, 900], [10.0, 950]]}
+    vitals = {"attempt": 0, "rss": 1000}
     said.append({"kind": "told", "call": 2, "time": 8.5, "room": 10**9, "tasks": dict.fromkeys(tasks, vitals)})
     said += [{"kind": "told", "call": 6, "task": task, "attempt": 0, **_EVIDENCE} for task in tasks]
     said.append({"kind": "answered", "call": 6})

@@ -306,12 +306,6 @@ MUTANTS: Mapping[str, Edit] = {
         "growth.attempt >= 0",
         Suite("features/memory/test_vitals.py"),
     ),
-    "the history of memory is read from its end": Edit(
-        "features.memory.memory_growth.MemoryGrowth.__init__",
-        "sorted(history)",
-        "sorted(history, reverse=True)",
-        Suite("features/memory/test_vitals.py"),
-    ),
     "a hang at one place is tried as often as another failure": Edit(
         "core.restart_rules.failure_of_gang", "most=_HANGS", "most=ALIKE", Invariant("I4", 219)
     ),
@@ -593,12 +587,6 @@ MUTANTS: Mapping[str, Edit] = {
         "self._kills <= len(self._named)",
         "not self._kills",
         Suite("features/memory/test_oom.py"),
-    ),
-    "a new supervisor does not hear how memory has grown": Edit(
-        "tflaunch_worker.features.memory.memory_reports.VitalsReporter.resend_history",
-        "self._is_history_due = True",
-        "self._is_history_due = False",
-        Suite("features/memory/test_vitals.py"),
     ),
     "output that nobody takes is taken for its end": Edit(
         "tflaunch_worker.features.exec.running_command.RunningCommand._read",

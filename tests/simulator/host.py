@@ -119,8 +119,6 @@ class SimVitals:
 
     def remove(self, task: str) -> None: ...
 
-    def resend_history(self) -> None: ...
-
     def growth(self) -> str:
         return ""
 

@@ -110,12 +110,7 @@ def test_the_monitor_predicts_when_memory_is_full() -> None:
     assert event.left == pytest.approx(10 * GIB / (20 * 2**20), rel=0.1)
 
 
-def test_the_history_of_an_agent_may_come_in_any_order() -> None:
-    """The tasks of a host fill its memory together."""
-    points = [(2.0 * count, float(GIB + 40 * 2**20 * count)) for count in range(120)]
-    random.Random(1).shuffle(points)
-    assert MemoryGrowth(points).rate(10 * GIB) == pytest.approx(20 * 2**20, rel=0.1)
-    assert MemoryGrowth([(0.0, GIB), *[(100.0, GIB)] * 40]).rate(GIB) is None
+def test_the_tasks_of_a_host_fill_its_memory_together() -> None:
     assert MemoryGrowth().rate(2000 * MIB) is None
     assert [seconds_left(1000, [2.0, 3.0]), seconds_left(1e9, [1.0]), seconds_left(1000, [])] == [200, None, None]
 
@@ -125,8 +120,6 @@ def test_the_history_of_an_agent_may_come_in_any_order() -> None:
     [
         {"attempt": 0},
         {"attempt": 0, "rss": -1},
-        {"attempt": 0, "rss": 1, "history": [[1, 2, 3]]},
-        {"attempt": 0, "rss": 1, "history": [[-1, 2]]},
         "text",
     ],
 )
@@ -142,11 +135,7 @@ def reporter() -> tuple[StillLoop, VitalsReporter, list[dict[str, Any]]]:
     """Return a reporter of a host with 1 GiB of room, its loop, and what it has told so far."""
     loop, told = StillLoop(), list[dict[str, Any]]()
 
-    def tell(known: dict[str, Any]) -> bool:
-        told.append(known)
-        return True
-
-    return loop, VitalsReporter(cast("Any", loop), lambda: GIB, tell), told
+    return loop, VitalsReporter(cast("Any", loop), lambda: GIB, told.append), told
 
 
 def test_the_agent_measures_its_tasks_until_they_are_gone() -> None:
@@ -154,17 +143,12 @@ def test_the_agent_measures_its_tasks_until_they_are_gone() -> None:
     measuring.add("sidecar", 2, os.getpid)
     for _ in range(3):
         loop.next()
-    measuring.resend_history()
-    loop.next()
-    loop.next()
-    known = [each["tasks"]["sidecar"] for each in told]
-    assert [each["attempt"] for each in known] == [2] * 5
-    assert all(each["rss"] > 2**20 for each in known)
-    assert [len(each.get("history", [])) for each in known] == [0, 0, 0, 4, 0]
-    assert read_record(HostVitals, told[3]).tasks["sidecar"].history[0][0] == pytest.approx(30.0, abs=0.2)
+    known = [read_record(HostVitals, each).tasks["sidecar"] for each in told]
+    assert [each.attempt for each in known] == [2] * 3
+    assert all(each.rss > 2**20 for each in known)
     measuring.remove("sidecar")
     loop.next()
-    assert len(told) == 5
+    assert len(told) == 3
     assert loop.timers == []
 
 
@@ -176,7 +160,7 @@ def test_the_agent_says_which_task_has_grown() -> None:
     ) as child:
         assert child.stdin is not None
         assert child.stdout is not None
-        measuring = VitalsReporter(cast("Any", loop), lambda: None, lambda _: True)
+        measuring = VitalsReporter(cast("Any", loop), lambda: None, lambda _: None)
         measuring.add("worker:0", 0, os.getpid)
         measuring.add("worker:1", 0, lambda: child.pid)
         for _ in range(6):

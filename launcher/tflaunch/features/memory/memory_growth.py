@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotations, MemoryGrew
-from tflaunch.core.events import Attempt, Count, Seconds
+from tflaunch.core.events import Attempt, Count
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.task_state import TaskPhase, TaskState
 from tflaunch.records import read_record
@@ -38,14 +38,10 @@ _LEAST_GROWTH, _LEAST_SHARE = 32 * 2**20, 0.03  # bytes, and of the memory in us
 
 
 class TaskVitals(NamedTuple):
-    """A measurement of a task: ``rss`` is the size of its memory, in bytes.
-
-    ``history`` are earlier sizes: their age in seconds, and bytes; oldest first.
-    """
+    """A measurement of a task: ``rss`` is the size of its memory, in bytes."""
 
     attempt: Attempt
     rss: Count
-    history: tuple[tuple[Seconds, Count], ...] = ()
 
 
 class HostVitals(NamedTuple):
@@ -86,8 +82,8 @@ class VitalsMonitor(Watcher):
         rates: dict[str, float] = {}
         for task, state in running:
             attempt, growth = self._memory.get(state.task, (-1, MemoryGrowth()))
-            if attempt != state.attempt or task.history:
-                growth = MemoryGrowth([(at - age, size) for age, size in task.history])
+            if attempt != state.attempt:
+                growth = MemoryGrowth()
                 self._memory[state.task] = state.attempt, growth
             growth.add(at, task.rss)
             rate = growth.rate(room)
@@ -131,14 +127,11 @@ def watch_memory(session: Session, take: Callable[[HostVitals, float], None]) ->
 class MemoryGrowth:
     """The memory of one attempt of a task."""
 
-    def __init__(self, history: Sequence[tuple[float, float]] = ()) -> None:
-        """Begin with earlier points: seconds of the supervisor's clock, and bytes."""
+    def __init__(self) -> None:
         self._series = MemorySeries()
-        for at, size in sorted(history):  # from an agent, in any order
-            self.add(at, size)
 
     def add(self, at: float, size: float) -> None:
-        """Add a measurement."""
+        """Add a measurement: seconds of the supervisor's clock, and bytes."""
         points = self._series.points()
         if not points or at > points[-1][0]:
             self._series.add(at, size)

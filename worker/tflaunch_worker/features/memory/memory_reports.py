@@ -1,12 +1,11 @@
-"""Reports of memory used by tasks and left, every ten seconds or less often.
+"""Reports of memory used by tasks and left, every ten seconds.
 
-The agent only measures; the supervisor decides what it means. The period follows from the cost.
+The agent only measures; the supervisor decides what it means.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict
 
 from tflaunch_worker import procfs
@@ -23,11 +22,10 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.task import Task
     from tflaunch_worker.event_loop import Loop
 
-    Tell = Callable[[Dict[str, Any]], bool]
+    Tell = Callable[[Dict[str, Any]], object]
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_SHORTEST, _LONGEST = 10.0, 60.0  # seconds between two measurements
-_SHARE = 0.001  # of a CPU, which measurements may cost
+_PERIOD = 10.0  # seconds between two measurements
 _BETWEEN_SCANS = 60.0  # seconds for which the processes of a task are known; less at first
 _FEWEST_BYTES = 64 * 2**20  # growth that is reported after a kill for lack of memory
 _SHORTEST_GROWTH = 30.0  # seconds
@@ -42,16 +40,14 @@ class VitalsReporter:
         Args:
             loop: the agent's.
             room: returns how many bytes the tasks can still use.
-            tell: sends ``room`` and what is known by task; returns whether it could be sent.
+            tell: sends ``room`` and what is known by task.
         """
         self._loop = loop
         self._room = room
         self._tell = tell
         self._tasks: dict[str, _Watched] = {}
         self._is_scheduled = False
-        self._cost = 0.0
         self._scan_at = 0.0
-        self._is_history_due = False
 
     def add(self, task: str, attempt: int, pid: Callable[[], int]) -> None:
         """Measure a task; ``pid`` returns its process, 0 before there is one."""
@@ -64,10 +60,6 @@ class VitalsReporter:
         """Stop measuring a task, which is gone."""
         self._tasks.pop(task, None)
 
-    def resend_history(self) -> None:
-        """Send the growth so far with the next report, to a new supervisor or link."""
-        self._is_history_due = True
-
     def growth(self) -> str:
         """Return a clause about the task whose memory has grown most, "" if none has."""
         grown = [(watched.grown(), task) for task, watched in self._tasks.items()]
@@ -77,9 +69,8 @@ class VitalsReporter:
         return f"{task} had grown from {in_words(first)} to {in_words(last)} in {duration_words(since)}"
 
     def _schedule(self) -> None:
-        period = min(max(_SHORTEST, self._cost / _SHARE), _LONGEST)
         self._is_scheduled = True
-        self._loop.call_at(self._loop.now() + period, self._measure)
+        self._loop.call_at(self._loop.now() + _PERIOD, self._measure)
 
     def _measure(self) -> None:
         self._is_scheduled = False
@@ -88,11 +79,7 @@ class VitalsReporter:
         now = self._loop.now()
         if now >= self._scan_at or any(each.pid() not in [0, *each.pids] for each in self._tasks.values()):
             self._scan(now)
-        began = time.thread_time()
-        known = {task: self._measured(watched, now) for task, watched in self._tasks.items()}
-        if self._tell({"room": self._room(), "tasks": known}):
-            self._is_history_due = False
-        self._cost += (time.thread_time() - began - self._cost) / 4
+        self._tell({"room": self._room(), "tasks": {task: each.measure(now) for task, each in self._tasks.items()}})
         self._schedule()
 
     def _scan(self, now: float) -> None:
@@ -105,14 +92,6 @@ class VitalsReporter:
                 self._tasks[task].pids.append(pid)
         youngest = min(now - watched.since for watched in self._tasks.values())
         self._scan_at = now + min(youngest, _BETWEEN_SCANS)
-
-    def _measured(self, watched: _Watched, now: float) -> dict[str, Any]:
-        known: dict[str, Any] = {"attempt": watched.attempt, "rss": _rss_of(watched.pids)}
-        if known["rss"]:
-            watched.memory.add(now, known["rss"])
-        if self._is_history_due:
-            known["history"] = [[round(now - at, 1), value] for at, value in watched.memory.points()]
-        return known
 
 
 class MemoryService(Service):
@@ -127,16 +106,13 @@ class MemoryService(Service):
         self._call: Call | None = None
 
     def watch_memory(self, call: Call, message: dict[str, Any]) -> None:
-        """Send the tasks' memory at intervals, the first time with its growth so far."""
+        """Send the tasks' memory at intervals."""
         self._call = call
-        self._vitals.resend_history()
 
-    def _tell(self, known: dict[str, Any]) -> bool:
-        """Report a regular measurement; return whether it could be sent."""
-        if self._call is None or not self._call.is_open or self.agent.link.has_unsent:
-            return False  # it is not worth waiting for
-        self._call.tell(time=self.agent.loop.now(), **known)
-        return True
+    def _tell(self, known: dict[str, Any]) -> None:
+        """Report a regular measurement, unless others still wait to be sent."""
+        if self._call is not None and self._call.is_open and not self.agent.link.has_unsent:
+            self._call.tell(time=self.agent.loop.now(), **known)
 
     def begin_task(self, task: Task, command: spawn.Command) -> None:
         """Measure a task that is about to start."""
@@ -161,6 +137,13 @@ class _Watched:
         self.pids: list[int] = []
         self.since = since
         self.memory = MemorySeries()
+
+    def measure(self, now: float) -> dict[str, Any]:
+        """Return attempt and memory, and note the memory."""
+        rss = _rss_of(self.pids)
+        if rss:
+            self.memory.add(now, rss)
+        return {"attempt": self.attempt, "rss": rss}
 
     def grown(self) -> tuple[float, float, float, float]:
         """Return the memory's growth, its duration in seconds, and first and last size.
