@@ -159,19 +159,14 @@ def test_the_first_process_of_a_pod_lets_its_children_end(number: int) -> None:
     assert (rest, process.returncode) == (b"saved", 0)
 
 
-def test_runs_are_found_by_their_user_and_pods_that_still_end_are_named(
-    fake: Kubectl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_are_found_by_their_user(fake: Kubectl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "home"))
     own = cluster_objects.job(CLUSTER._replace(config="/theirs"), RUN, 1, user_name(os.geteuid()))
-    others = cluster_objects.job(CLUSTER, RUN.replace("job", "other"), 1, "somebody else")
-    pods = [
-        {"kind": "Pod", "metadata": {"name": name, "deletionTimestamp": "now", "labels": {RUN_LABEL: run}}}
-        for name, run in (("job-6789-worker-0", RUN), ("unknown-0", "unknown-20260102-030405-6789"))
-    ]
-    fake.answers(VIEWED, ("get jobs,pods", 0, json.dumps({"items": [own, others, *pods]}), ""))
+    ending = {"metadata": {"deletionTimestamp": "now"}}
+    label = cluster_objects.USER_LABEL
+    selected = f"get jobs --selector={label}={own['metadata']['labels'][label]}"
+    fake.answers(VIEWED, (selected, 0, json.dumps({"items": [own, ending]}), ""))
     for _ in ("not known here", "known"):
         assert find_runs(["kubernetes.namespace=team"]) == [tmp_path / "home" / "runs" / RUN]
-        assert capsys.readouterr().err == f"tflaunch: pods of {RUN} still end: job-6789-worker-0\n"
     note = cluster_runs.read_note(tmp_path / "home" / "runs" / RUN)
     assert note == CLUSTER._replace(objects="", context="lab")

@@ -93,7 +93,7 @@ def test_the_job_owns_the_others_and_they_do_not_count_as_pods_of_tasks(
     assert job["spec"]["template"]["spec"]["volumes"][0] == {"name": "home", **source}
     (role,) = (thing for thing in others if thing["kind"] == "Role")
     free = [rule for rule in role["rules"] if "resourceNames" not in rule]
-    assert {verb for rule in free for verb in rule["verbs"]} == {"list", "watch"}
+    assert {verb for rule in free for verb in rule["verbs"]} == {"list"}
     (executing,) = (rule for rule in role["rules"] if rule["resources"] == ["pods/exec"])
     pods = ["night-ly-chief-0", "night-ly-worker-0", "night-ly-worker-1", "night-ly-ps-0"]
     assert executing["resourceNames"] == pods

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +13,6 @@ import pytest
 
 from support.job_history import History
 from support.specs import DIRECTORY, MACHINE, made
-from support.waiting import PATIENCE
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.core import policy
@@ -30,7 +27,6 @@ from tflaunch.features.kubernetes import pod_connectors as transport
 from tflaunch.features.kubernetes.cluster_check import amount, in_words
 from tflaunch.features.kubernetes.kubectl import (
     NAME,
-    POD_CONTAINER,
     RUN_LABEL,
     KubectlError,
     KubernetesPlan,
@@ -259,8 +255,6 @@ def _connector(outcomes: list[Any], *states: PodState, pending: float = 60.0) ->
         return outcome
 
     watch: Any = SimpleNamespace(
-        following=nullcontext,
-        wait_until_runs=lambda _, seconds: time.sleep(seconds),  # clock: that of this test
         look_at=lambda _: known.pop(0) if len(known) > 1 else known[0],
     )
     command: Any = SimpleNamespace(open=resume, resume=resume)
@@ -274,7 +268,7 @@ STUCK = PodState("u1", "", "image", "its image cannot be pulled")
 def test_a_pod_is_waited_for_and_the_reason_told_once() -> None:
     """One that cannot be entered yet is tried again."""
     told: list[str] = []
-    connector = _connector([LinkError("not yet"), LinkError("not yet"), "link"], *[STUCK] * 20, THERE)
+    connector = _connector([*[LinkError("not yet")] * 3, "link"], *[STUCK] * 20, THERE)
     connector.tell_delay(told.append)
     assert connector.open() == "link"
     assert told == ["its image cannot be pulled", "not yet"]
@@ -368,29 +362,6 @@ def test_threads_share_a_failure_to_ask(monkeypatch: pytest.MonkeyPatch, clock: 
     clock[0] += 1
     with pytest.raises(KubectlError, match="its answer has an unexpected form: KeyError"):
         watch.look_at("job-worker-0")
-
-
-def test_a_pod_that_runs_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    container = {"name": POD_CONTAINER, "containerID": "c1", "state": {"running": {}}}
-    pods = [
-        {"kind": "Pod", "metadata": {"name": f"job-worker-{index}", "uid": "u1"}, "status": status}
-        for index, status in enumerate([{}, {"containerStatuses": [container]}])
-    ]
-    printed = "\n".join(["not JSON\n}", *(json.dumps(pod, indent=4) for pod in pods)])
-    started: list[subprocess.Popen[str]] = []
-
-    def follow(*_: object) -> subprocess.Popen[str]:
-        words = ["sh", "-c", 'echo "$0"; exec sleep 9999', printed]
-        started.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
-        return started[-1]
-
-    monkeypatch.setattr(kubectl, "follow", follow)
-    watch = PodWatch(KubernetesPlan("job", "[]", 60.0), "tflaunch/run=job-1", ["job-worker-0", "job-worker-1"])
-    with watch.following(), watch.following():
-        assert watch.wait_until_runs("job-worker-1", PATIENCE) == PodState("u1", "c1")
-        assert watch.wait_until_runs("job-worker-0", 0) is None
-    (follower,) = started
-    assert follower.poll() is not None
 
 
 def test_the_pods_of_a_run_have_names_that_those_of_the_run_before_have_not() -> None:

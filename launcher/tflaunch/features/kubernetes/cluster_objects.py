@@ -59,7 +59,6 @@ _GRACE = 10  # seconds for the supervisor's pod to end
 _NODE_PATIENCE = 20  # seconds after which the supervisor's pod is moved away from a node that does not answer
 _OF_TASKS = ("activeDeadlineSeconds", "automountServiceAccountToken", "initContainers", "serviceAccount")
 """What users give to the pods of their tasks, and would end or delay the supervisor, or take its permissions."""
-_VERBS_OF_LISTS = ["list", "watch"]  # these cannot be restricted to names
 
 
 class PodHosts(HostMaker):
@@ -266,7 +265,10 @@ def _part_name(cluster: KubernetesPlan, number: int) -> str:
 
 
 def _rules(cluster: KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
-    """Return the supervisor's rights: on this run's objects only, and to list all."""
+    """Return the supervisor's rights: on this run's objects only, and to list all.
+
+    Lists cannot be restricted to names.
+    """
     groups = sorted({pod.rpartition("-")[0] for pod in pods})
     own = launcher_name(cluster)
     return [
@@ -275,8 +277,8 @@ def _rules(cluster: KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
         {"apiGroups": [""], "resources": ["services"], "resourceNames": [cluster.name], "verbs": ["get", "delete"]},
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "resourceNames": groups, "verbs": ["get", "delete"]},
         {"apiGroups": ["batch"], "resources": ["jobs"], "resourceNames": [own], "verbs": ["get", "patch"]},
-        {"apiGroups": [""], "resources": ["pods", "services", "events"], "verbs": _VERBS_OF_LISTS},
-        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": _VERBS_OF_LISTS},
+        {"apiGroups": [""], "resources": ["pods", "services", "events"], "verbs": ["list"]},
+        {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list"]},
     ]
 
 

@@ -8,15 +8,13 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch import private_files, records
-from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.explain.wording import listed
 from tflaunch.features.kubernetes import cluster_objects, kubectl
 from tflaunch.features.kubernetes.kubectl import KubectlError, KubernetesPlan, made_in
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
@@ -267,35 +265,14 @@ def find_runs(settings: Sequence[str]) -> list[Path]:
     where = KubernetesPlan("", "", 0.0, given.get("kubernetes.context"), given.get("kubernetes.namespace"))
     try:
         where = kubectl.pinned(where)
-        there = kubectl.run_for_json(where, "get", "jobs,pods", "--selector=app.kubernetes.io/managed-by=tflaunch")
+        own = f"--selector={cluster_objects.USER_LABEL}={label(user_name(os.geteuid()))}"
+        there = kubectl.run_for_json(where, "get", "jobs", own)
         with kubectl.readable_answer():
-            jobs = [item for item in there["items"] if item["kind"] == "Job" and not _ends(item)]
-            user = label(user_name(os.geteuid()))
-            found = [_run_of(job, where) for job in jobs if _labels(job).get(cluster_objects.USER_LABEL) == user]
-            ending = _by_run(item for item in there["items"] if item["kind"] == "Pod" and _ends(item))
+            jobs = [job for job in there["items"] if "deletionTimestamp" not in job["metadata"]]
+            found = [_run_of(job, where) for job in jobs]
     except KubectlError as error:
         raise TflaunchError(f"Kubernetes does not tell your runs: {error}", EXIT_INTERNAL) from None
-    paths = [_here(run, cluster) for run, cluster in found if run_dir.is_run_name(run)]
-    for run, names in ending.items():
-        if run_dir.is_run_name(run) and (runs_directory() / Path(run).name).exists():
-            say(f"pods of {run} still end: {listed(names)}")
-    return paths
-
-
-def _labels(item: Mapping[str, Any]) -> Mapping[str, str]:
-    labels: Mapping[str, str] = item["metadata"].get("labels") or {}
-    return labels
-
-
-def _ends(item: Mapping[str, Any]) -> bool:
-    return "deletionTimestamp" in item["metadata"]
-
-
-def _by_run(pods: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for pod in pods:
-        found.setdefault(_labels(pod).get(kubectl.RUN_LABEL, ""), []).append(pod["metadata"]["name"])
-    return found
+    return [_here(run, cluster) for run, cluster in found if run_dir.is_run_name(run)]
 
 
 def _run_of(job: Mapping[str, Any], where: KubernetesPlan) -> tuple[str, KubernetesPlan]:

@@ -33,7 +33,7 @@ _LONGEST = 600  # characters of an error
 _ADVICE = "; if you choose to ignore these errors"
 _NEEDED = (
     *((verb, kind) for kind in ("services", "statefulsets.apps") for verb in ("create", "get", "list", "delete")),
-    *((verb, "pods") for verb in ("get", "list", "watch", "delete")),
+    *((verb, "pods") for verb in ("get", "list", "delete")),
     ("create", "pods/exec"),
 )
 _PREFIXES = ("error: ", "Error from server ")
@@ -144,22 +144,6 @@ def run_for_json(
 ) -> dict[str, Any]:
     """Return a kubectl command's JSON; arguments and errors as in `run_kubectl`."""
     return parse_answer(arguments[0], run_kubectl(cluster, *arguments, "--output=json", given=given, patience=patience))
-
-
-def follow(cluster: KubernetesPlan, *arguments: str) -> subprocess.Popen[str] | None:
-    """Start a kubectl command, with its output in a pipe; None if it cannot be run."""
-    try:
-        return subprocess.Popen(
-            cluster.command(*arguments),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError:
-        return None
 
 
 def parse_answer(command: str, printed: str) -> dict[str, Any]:

@@ -20,7 +20,6 @@ _UNTIL_END = ("attach", "wait", "down")
 _INTERRUPTED = 130
 _KILLED = 137
 _BETWEEN_LOOKS = 1.0  # seconds
-_REPORT_AFTER = 1.0
 _SETTLE = 15.0  # seconds between the end of a run and that of its Job
 
 
@@ -71,7 +70,6 @@ class _Command:
         self._say = say
         self._run_here = run_here
         self._told = ""
-        self._waits_since: float | None = None
         self._code: int | None = None
         self._settled_at = 0.0
 
@@ -89,7 +87,7 @@ class _Command:
             elif state.where is Whereabouts.STARTING and self._verb == "down":
                 return self._withdraw(f"stopped {self._directory.name}")
             elif state.where is Whereabouts.STARTING:
-                self._note_waiting(state)
+                self._tell(f"the launcher does not run: {state.reason}")
             elif self._code is None or time.monotonic() >= self._settled_at:
                 done = self._execute(state.pod)
                 if not done.failure and (self._verb not in _UNTIL_END or done.exit_code == _INTERRUPTED):
@@ -133,13 +131,6 @@ class _Command:
             self._tell("the launcher's pod has ended, or cannot be reached; waiting for the next one")
             return
         self._code, self._settled_at = done.exit_code, time.monotonic() + _SETTLE
-
-    def _note_waiting(self, state: LauncherState) -> None:
-        now = time.monotonic()
-        if self._waits_since is None:
-            self._waits_since = now
-        if now - self._waits_since >= _REPORT_AFTER:
-            self._tell(f"the launcher does not run: {state.reason}")
 
     def _tell(self, message: str) -> None:
         if message != self._told:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from tflaunch.features.commands.command_link import CommandAccess, CommandConnector, CommandConnectors, CommandLink
 from tflaunch.features.kubernetes import kubectl, pod_state
@@ -16,13 +14,12 @@ from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker.readable import duration_words
 
-_POLL = 1.0  # seconds between looks at what a pod waits for
+_POLL = 0.5  # seconds between looks at what a pod waits for
 _REPORT_AFTER = 1.0  # seconds for which a pod waits for the same thing before that is reported
 _DELETED = "deleted"
 _FRESH = 0.1  # seconds
 _WARNINGS_AFTER = 2.0  # seconds; most pods run by then, and need no look at their warnings
 _PATIENCE = 10.0  # seconds for an answer
-_FOLLOWED = 60  # seconds; should this process be killed, its kubectl ends by itself
 
 
 def connect_pods(
@@ -57,15 +54,11 @@ class PodConnector:
 
     def open(self) -> CommandLink:
         """Start an agent, once the pod runs; see `AgentConnector`."""
-        with self._watch.following():
-            return self._open()
-
-    def _open(self) -> CommandLink:
         waiting = _Waiting(self._tell)
         end = time.monotonic() + self._pending
         refused_at: float | None = None
         while True:
-            state = self._watch.wait_until_runs(self._pod, _POLL) or self._look()
+            state = self._look()
             if state.container and not state.waits_for:
                 try:
                     link = self._command.open()
@@ -84,6 +77,7 @@ class PodConnector:
                 within = duration_words(self._pending)
                 raise LinkError(f"{state.reason}; it did not run within {within} (kubernetes.pending)")
             waiting.note(state)
+            time.sleep(_POLL)
 
     def resume(self) -> CommandLink:
         """Reconnect to the agent that was started before; see `AgentConnector`."""
@@ -150,10 +144,6 @@ class PodWatch:
         self._asked_at = float("-inf")
         self._states: dict[str, PodState] = {}
         self._failure = ""
-        self._changed = threading.Condition()
-        self._running: dict[str, PodState] = {}
-        self._waiting = 0
-        self._follower: subprocess.Popen[str] | None = None
 
     def look_at(self, pod: str) -> PodState:
         """Return the state of a pod, at most 0.1 s old.
@@ -172,60 +162,6 @@ class PodWatch:
             if self._failure:
                 raise KubectlError(self._failure)
             return self._states[pod]
-
-    @contextmanager
-    def following(self) -> Iterator[None]:
-        """Have Kubernetes report pods that start to run, to all threads in this context."""
-        with self._changed:
-            self._waiting += 1
-            if self._waiting == 1:
-                self._start_to_follow()
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._waiting -= 1
-                if self._waiting == 0 and self._follower is not None:
-                    self._follower.kill()  # TERM does not end it if it is stopped
-                    self._follower.wait()  # no limit: it gets KILL
-
-    def wait_until_runs(self, pod: str, seconds: float) -> PodState | None:
-        """Return a pod's state once Kubernetes reports it running; None after ``seconds``."""
-        with self._changed:
-            self._changed.wait_for(lambda: pod in self._running, seconds)
-            return self._running.pop(pod, None)
-
-    def _start_to_follow(self) -> None:
-        words = ("get", "pods", f"--selector={self._label}", "--watch", "--output=json")
-        self._running.clear()
-        self._follower = kubectl.follow(self._cluster, *words, f"--request-timeout={_FOLLOWED}s")
-        if self._follower is not None:
-            threading.Thread(target=self._take_reports, args=[self._follower], daemon=True).start()
-
-    def _take_reports(self, follower: subprocess.Popen[str]) -> None:
-        """Read pods, each as JSON on several lines, the last of them ``}``."""
-        assert follower.stdout is not None
-        printed: list[str] = []
-        with follower.stdout:
-            for line in follower.stdout:
-                printed.append(line)
-                if line == "}\n":
-                    self._take_report("".join(printed))
-                    printed.clear()
-
-    def _take_report(self, printed: str) -> None:
-        try:
-            with kubectl.readable_answer():
-                pod = kubectl.parse_answer("get", printed)
-                name = pod["metadata"]["name"]
-                state = pod_state.read_pods([pod], [], [name])[name]
-        except KubectlError:
-            return  # `look_at` tells
-        with self._changed:
-            self._running.pop(name, None)
-            if state.container and not state.waits_for:
-                self._running[name] = state
-                self._changed.notify_all()
 
     def _ask(self) -> dict[str, PodState]:
         items = self._list("pods,statefulsets", f"--selector={self._label}")

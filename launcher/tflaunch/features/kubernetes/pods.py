@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tflaunch.clusterspec.model import Host, Kubernetes, Resources, Spec
+from tflaunch.clusterspec.model import Host, Kubernetes, Spec
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
 from tflaunch.features.kubernetes.kubectl import NAME, POD_CONTAINER, RUN_LABEL, KubernetesPlan, cluster_of, made_in
@@ -225,44 +225,35 @@ def _stateful_set(
 
 def _pod(spec: Spec, task: TaskPlan, grace: float, given: Mapping[str, Any]) -> dict[str, Any]:
     """Complete a pod's given spec; `create_owned` adds its command's arguments."""
-    settings = spec.container
-    container: dict[str, Any] = {
+    container = {
         "name": POD_CONTAINER,
-        "image": settings.image,
+        "image": spec.container.image,
         "command": [spec.host(task.host).python or "python3"],
     }
-    resources = spec.resources(task.role)
-    if limits := limits_of(resources, gpus_given(task.env)):
-        container["resources"] = {"limits": limits}
-    volumes = [(f"volume-{number}", *item) for number, item in enumerate(settings.volumes.items())]
-    if volumes:
-        container["volumeMounts"] = [{"name": name, "mountPath": path} for name, path, _ in volumes]
-    pod: dict[str, Any] = {
-        _GRACE_OF_POD: _grace_of_pod(grace),
-        **given,
-        "containers": [container],
-    }
-    if resources.features:
-        pod["nodeSelector"] = {**given.get("nodeSelector", {}), **node_selector(resources)}
-    if volumes:
-        more = [{"name": name, **volume_source(source)} for name, _, source in volumes]
-        pod["volumes"] = [*given.get("volumes", []), *more]
+    pod = {_GRACE_OF_POD: _grace_of_pod(grace), **given, "containers": [container]}
+    add_resources(pod, spec, task.role, gpus_given(task.env))
     return pod
 
 
-def limits_of(resources: Resources, gpus: int) -> dict[str, Any]:
-    """Return the limits of a container."""
-    limits: dict[str, Any] = {"cpu": resources.cpu, "memory": resources.memory, "nvidia.com/gpu": gpus or None}
-    return {name: limit for name, limit in limits.items() if limit is not None}
+def add_resources(pod: dict[str, Any], spec: Spec, role: str, gpus: int) -> None:
+    """Add the limits, nodes and volumes of a role's tasks to a pod with one container."""
+    (container,) = pod["containers"]
+    resources = spec.resources(role)
+    limits = {"cpu": resources.cpu, "memory": resources.memory, "nvidia.com/gpu": gpus or None}
+    if limits := {name: limit for name, limit in limits.items() if limit is not None}:
+        container["resources"] = {"limits": limits}
+    if resources.features:
+        wanted = dict(feature.split("=", 1) for feature in resources.features)
+        pod["nodeSelector"] = {**pod.get("nodeSelector", {}), **wanted}
+    volumes = [(f"volume-{number}", *item) for number, item in enumerate(spec.container.volumes.items())]
+    if volumes:
+        container["volumeMounts"] = [{"name": name, "mountPath": path} for name, path, _ in volumes]
+        more = [{"name": name, **_volume_source(source)} for name, _, source in volumes]
+        pod["volumes"] = [*pod.get("volumes", []), *more]
 
 
-def node_selector(resources: Resources) -> dict[str, str]:
-    """Return the labels of the nodes on which a pod may run."""
-    return dict(feature.split("=", 1) for feature in resources.features)
-
-
-def volume_source(source: str) -> dict[str, Any]:
+def _volume_source(source: str) -> dict[str, Any]:
     """Return the source of a volume: a path on the host, or the name of a claim."""
-    return (
-        {"hostPath": {"path": source}} if source.startswith("/") else {"persistentVolumeClaim": {"claimName": source}}
-    )
+    if source.startswith("/"):
+        return {"hostPath": {"path": source}}
+    return {"persistentVolumeClaim": {"claimName": source}}

@@ -16,7 +16,7 @@ from tflaunch.clusterspec.values import Address
 from tflaunch.core import policy
 from tflaunch.errors import Problem
 from tflaunch.features.kubernetes.kubectl import POD_CONTAINER
-from tflaunch.features.kubernetes.pods import label, labels, limits_of, node_selector, volume_source
+from tflaunch.features.kubernetes.pods import add_resources, label, labels
 from tflaunch.features.render import yaml_text
 from tflaunch.features.render.target_plan import FIRST_PORT, devices, without_devices
 from tflaunch.plan import tensorboard
@@ -172,17 +172,8 @@ def template(plan: Plan, tasks: Sequence[TaskPlan], directory: str, spec: Spec) 
                 "containerPort": first.address.port,
             }
         ]
-    resources = spec.resources(first.role)
-    if limits := limits_of(resources, len(devices(first) or ())):
-        pod["resources"] = {"limits": limits}
-    volumes = [(f"volume-{number}", *item) for number, item in enumerate(spec.container.volumes.items())]
-    if volumes:
-        pod["volumeMounts"] = [{"name": volume, "mountPath": path} for volume, path, _ in volumes]
     fields: dict[str, Any] = {"terminationGracePeriodSeconds": math.ceil(plan.timeouts.grace), "containers": [pod]}
-    if resources.features:
-        fields["nodeSelector"] = node_selector(resources)
-    if volumes:
-        fields["volumes"] = [{"name": volume, **volume_source(source)} for volume, _, source in volumes]
+    add_resources(fields, spec, first.role, len(devices(first) or ()))
     return {"metadata": {"labels": labels(plan.name)}, "spec": fields}
 
 
