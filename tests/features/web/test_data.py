@@ -98,17 +98,14 @@ def test_up_shows_the_page_of_its_run(place: Launch) -> None:
 
 
 def test_a_page_that_cannot_start_is_said(place: Launch, tmp_path: Path) -> None:
-    """After three starts, with what its process said last; the run goes on."""
+    """With what its process said last; the run goes on."""
     (tmp_path / "uvicorn.py").write_text("import sys\nif '--owner' in sys.argv: sys.exit('no such port')\n")
     place.env["PYTHONPATH"] = str(tmp_path)
     try:
         up = place.run("up", "--web", place.shell("true", name="unseen.json"))
     finally:
         del place.env["PYTHONPATH"]
-    goes_on = (
-        "warning: the page cannot be shown, and the run goes on without it: its process has ended at each of 3 starts"
-    )
-    assert f"{goes_on}: no such port\n" in up.stderr
+    assert "warning: the page cannot be shown, and the run goes on without it: no such port\n" in up.stderr
     assert (up.returncode, "to look at it again" in up.stderr) == (0, False)
 
 

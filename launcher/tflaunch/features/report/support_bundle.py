@@ -246,13 +246,14 @@ def _copy(path: Path, most: int | None, out: IO[bytes], redactor: Redactor) -> s
         if most is not None and is_cut:
             file.seek(state.st_size - most)
         doubtful = redactor.longest if is_cut else 0
-        for shown in redactor.redact_stream(_pieces(file, state.st_size - file.tell())):  # the file may be growing
+        for shown in redactor.redact_stream(pieces_of(file, state.st_size - file.tell())):  # the file may be growing
             doubtful, certain = _without(doubtful, shown)
             out.write(certain)
     return f"the last {_LOG_TAIL // 2**20} MiB of {state.st_size / 2**20:.0f}" if is_cut else ""
 
 
-def _pieces(file: IO[bytes], limit: int) -> Iterator[bytes]:
+def pieces_of(file: IO[bytes], limit: int) -> Iterator[bytes]:
+    """Yield the next bytes of a file, ``limit`` at most."""
     while limit > 0 and (data := file.read(min(_CHUNK, limit))):
         limit -= len(data)
         yield data

@@ -8,11 +8,9 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote, unquote_to_bytes
-from weakref import WeakValueDictionary
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -76,7 +74,6 @@ def make_app() -> Starlette:
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
         exception_handlers={TflaunchError: _explain_refusal},
-        lifespan=server.prepare,
     )
 
 
@@ -90,8 +87,6 @@ class _Server:
 
     def __init__(self) -> None:
         self._feeds = Feeds()
-        self._logs: WeakValueDictionary[tuple[Path, str], LogFeed] = WeakValueDictionary()
-        self._opening = asyncio.Lock()
         self._runs = run_list.RememberedRuns()
         self._listing = asyncio.Lock()
         self._listed = ""
@@ -110,16 +105,7 @@ class _Server:
 
         return _stream(events())
 
-    @asynccontextmanager
-    async def prepare(self, app: Starlette) -> AsyncIterator[None]:
-        """List all runs ahead of the first page: a thousand take some tenths of a second."""
-        self._ahead = asyncio.create_task(self._list())
-        yield
-        self._ahead.cancel()
-
     async def show_index(self, request: Request) -> Response:
-        """Return the page, and read the runs while the browser loads what belongs to it."""
-        self._ahead = asyncio.create_task(self._list())
         return FileResponse(STATIC / "index.html")
 
     async def _list(self) -> str:
@@ -143,15 +129,8 @@ class _Server:
         """Stream ``status``, ``timeline`` and, with ?logs=TASK,TASK (* is all), ``lines``."""
         directory = await run_in_threadpool(named_run, request)
         wanted = request.query_params.get("logs")
-        logs = None if wanted is None else await self._logs_of(directory, wanted)
+        logs = None if wanted is None else await run_in_threadpool(_open_logs, directory, wanted)
         return _stream(_run_events(self._feeds, directory, logs))
-
-    async def _logs_of(self, directory: Path, wanted: str) -> LogFeed:
-        async with self._opening:
-            logs = self._logs.get((directory, wanted))
-            if logs is None:
-                logs = self._logs[directory, wanted] = await run_in_threadpool(_open_logs, directory, wanted)
-            return logs
 
     def show_plan(self, request: Request) -> Response:
         directory = named_run(request)
@@ -202,7 +181,6 @@ class _Server:
 
 async def _run_events(feeds: Feeds, directory: Path, logs: LogFeed | None) -> AsyncIterator[bytes]:
     versions: dict[str, int] = {}
-    seen: int | None = None
     feed, changed = feeds.enter(directory)
     try:
         while True:
@@ -213,10 +191,8 @@ async def _run_events(feeds: Feeds, directory: Path, logs: LogFeed | None) -> As
                     versions[name] = piece.version
                     yield piece.event
             if logs is not None:
-                await logs.update(feed.turn, is_over)
-                seen, parts = logs.since(seen)
-                for part in parts:
-                    yield part
+                for event in await run_in_threadpool(logs.events, is_over):
+                    yield event
             if is_over:
                 yield encode_event("over", "{}")
             try:

@@ -21,7 +21,6 @@ from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker import linux
 
 _SHOWS_LINK_WITHIN = 30.0  # seconds to import what serves it, on a busy machine
-_MOST_STARTS = 3
 
 
 @click.command()
@@ -91,13 +90,8 @@ class PageBeside(Watcher):
         self._run = supervision.job.run
         self._say = supervision.say
         self._process: subprocess.Popen[bytes] | None = None
-        last_words = ""
-        for _ in range(_MOST_STARTS):
-            last_words = self._start()
-            if self._process is not None:
-                return
-        ends = f"its process has ended at each of {_MOST_STARTS} starts: {last_words}"
-        self._say(f"warning: the page cannot be shown, and the run goes on without it: {ends}")
+        if last_words := self._start():
+            self._say(f"warning: the page cannot be shown, and the run goes on without it: {last_words}")
 
     def _start(self) -> str:
         """Start the process and show its link; return its last line on failure, else ""."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import json
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from starlette.concurrency import run_in_threadpool
 
 from tflaunch import records
 from tflaunch.client.observer import ObservedStep, Observer, current_status
@@ -35,13 +32,11 @@ _MIN_INTERVAL = 0.3  # seconds between two reads of a run in which much changes
 _PER_TASK = 0.002  # seconds more for each task: their status takes time to make, to send and to draw
 _POLL_LOST = 10.0  # seconds between two reads of a run without supervisor, which query its hosts
 _MOST_MESSAGES = 500
-_BETWEEN_SIZES = 30.0  # seconds between two measurements of a run's directory, at least
-_SHARE_OF_SIZES = 0.01  # of the time, at most: there may be many files
+_BETWEEN_SIZES = 60.0  # seconds between two measurements of a run's directory: there may be many files
 _LINGER = 5.0  # seconds without a page after which a run is not followed any more: a page that is reloaded comes back
 _FIRST_LINES = 2000  # of all tasks together
 _LEAST_LINES = 5  # of each task
-_MOST_LINES = 4000  # that a page can be behind; of more, the last ones are sent
-_MOST_BYTES = 4_000_000
+_MOST_LINES = 4000  # at once; of more, the last ones are sent
 
 ShownLine = tuple[float, str, int, str]
 """Time, task, attempt and text of a line."""
@@ -70,8 +65,6 @@ class RunFeed:
     def __init__(self, directory: Path, linger: float, forget: Callable[[], object]) -> None:
         self.directory = directory
         self.pieces: dict[str, Piece] = {}
-        self.turn = 0
-        """How often pages were woken."""
         self.is_over = False
         """Whether nothing will change any more."""
         self._loop = asyncio.get_running_loop()
@@ -159,14 +152,12 @@ class RunFeed:
 
     def _size_on_disk(self) -> int | None:
         """Return the recent size of the run directory in bytes; None if it is unreadable."""
-        began = time.monotonic()
-        if began >= self._size_until:
+        if time.monotonic() >= self._size_until:
             try:
                 self._size = tree_size(self.directory)
             except (TflaunchError, OSError):  # a file may have gone in between
                 self._size = None
-            ended = time.monotonic()
-            self._size_until = ended + max(_BETWEEN_SIZES, (ended - began) / _SHARE_OF_SIZES)
+            self._size_until = time.monotonic() + _BETWEEN_SIZES
         return self._size
 
     def _catch_up(self, observer: Observer) -> list[ObservedStep]:
@@ -196,7 +187,6 @@ class RunFeed:
             self._loop.call_soon_threadsafe(self._wake_pages)
 
     def _wake_pages(self) -> None:
-        self.turn += 1
         for changed in self._pages:
             changed.set()
 
@@ -217,66 +207,31 @@ class Feeds:
 
 
 class LogFeed:
-    """The output of some tasks, from their last lines on."""
+    """The output of some tasks for one page, from their last lines on."""
 
     def __init__(self, reader: LogReader, tasks: Sequence[str]) -> None:
-        """Read the last lines; ``reader`` is one of ``tasks``."""
-        tail = max(_FIRST_LINES // len(tasks), _LEAST_LINES)
+        """Prepare to read; ``reader`` is one of ``tasks``."""
         self._reader = reader
-        self._last: dict[str, deque[ShownLine]] = {task: deque(maxlen=tail) for task in tasks}
-        self._parts: deque[bytes] = deque()  # events
-        self._sizes: deque[int] = deque()  # of the parts, in lines
-        self._count = 0  # of all parts that there were
-        self._turn: tuple[int, bool] | None = None
-        self._reading = asyncio.Lock()
-        self._is_cut = False
-        self._keep(shown(reader.read(tail=tail + 1)))
+        self._tail = max(_FIRST_LINES // len(tasks), _LEAST_LINES)
+        self._is_begun = False
 
-    async def update(self, turn: int, is_over: bool) -> None:
-        """Read new lines, unless another page did so in this turn of the run's feed."""
-        async with self._reading:
-            if self._turn != (turn, is_over):
-                await run_in_threadpool(self._read, is_over)
-                self._turn = (turn, is_over)
+    def events(self, is_over: bool) -> list[bytes]:
+        """Return what was written since the last call; at first, the last lines.
 
-    def since(self, seen: int | None) -> tuple[int, list[bytes]]:
-        """Return events since the first ``seen`` parts, and the present number of parts.
-
-        A new page, for which ``seen`` is None, gets ``cut``, too, if there are lines before its first ones.
+        These have ``cut`` behind them if there are lines before them. Of much that is new, only the end is returned.
         """
-        if seen is None:
-            lines = _event(heapq.merge(*self._last.values(), key=lambda line: line[0]))
-            return self._count, [lines, *([encode_event("cut", "{}")] if self._is_cut else [])]
-        missed = min(self._count - seen, len(self._parts))
-        return self._count, list(self._parts)[len(self._parts) - missed :]
-
-    def _read(self, is_over: bool) -> None:
-        lines = self._keep(shown(self._reader.new_lines()))
+        is_first, self._is_begun = not self._is_begun, True
+        if is_first:
+            lines = deque(shown(self._reader.read(tail=self._tail + 1)))
+        else:
+            lines = deque(shown(self._reader.new_lines()), _MOST_LINES)
+        is_cut = is_first and any(count > self._tail for count in Counter(line[1] for line in lines).values())
         if is_over:
-            lines += self._keep(shown(self._reader.rest()))
-        if lines:
-            self._sizes.append(len(lines))
-            self._parts.append(_event(lines))
-            self._count += 1
-        while len(self._parts) > 1 and (sum(self._sizes) > _MOST_LINES or sum(map(len, self._parts)) > _MOST_BYTES):
-            self._parts.popleft()
-            self._sizes.popleft()
-
-    def _keep(self, lines: Iterable[ShownLine]) -> deque[ShownLine]:
-        """Keep each task's last lines for later pages; return the last lines of all."""
-        kept: deque[ShownLine] = deque(maxlen=_MOST_LINES)
-        for line in lines:
-            of_task = self._last[line[1]]
-            self._is_cut |= len(of_task) == of_task.maxlen
-            of_task.append(line)
-            kept.append(line)
-        return kept
+            lines.extend(shown(self._reader.rest()))
+        events = [encode_event("lines", json.dumps(list(lines), separators=(",", ":")))] if lines or is_first else []
+        return [*events, encode_event("cut", "{}")] if is_cut else events
 
 
 def shown(lines: Iterable[Line]) -> Iterator[ShownLine]:
     """Return lines as pages get them."""
     return ((round(line.time, 3), line.task, line.attempt, as_text(line.text)) for line in lines)
-
-
-def _event(lines: Iterable[ShownLine]) -> bytes:
-    return encode_event("lines", json.dumps(list(lines), separators=(",", ":")))

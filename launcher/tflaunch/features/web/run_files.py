@@ -9,6 +9,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from io import FileIO
 from itertools import islice
 from pathlib import Path
@@ -17,7 +18,7 @@ from urllib.parse import quote
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.report.redaction import Redactor
-from tflaunch.features.report.support_bundle import diagnose, pack, secrets_of
+from tflaunch.features.report.support_bundle import diagnose, pack, pieces_of, secrets_of
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan
 from tflaunch.store.log_writer import path_of
@@ -32,6 +33,8 @@ from tflaunch.store.run_dir import (
     collected_files_in,
     profiles_in,
 )
+from tflaunch_worker import file_trees
+from tflaunch_worker.features.file_parts import open_inside
 from tflaunch_worker.printable import printable
 
 _RUN, _LOGS = "run", "logs"
@@ -44,11 +47,7 @@ _TREES = {
 }
 _MOST_COUNTED = 50_000  # files of a run
 _MOST_LISTED = 2000  # files of a group
-_DEEPEST = 64
 _LONGEST_NAME = 300
-_PIECE = 256 * 1024
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO is refused, not waited for
 
 
 class OfferedFile(NamedTuple):
@@ -106,7 +105,7 @@ def open_file(directory: Path, plan: Plan, parts: Sequence[bytes]) -> tuple[IO[b
         if group != _LOGS or inner or last not in _log_names(plan):
             raise FileNotFoundError
         directory = directory / "logs"  # with --log-dir, a link
-    descriptor = _open_below(directory, inner, last)
+    descriptor = open_inside(str(directory), "/".join([*inner, last]))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise FileNotFoundError
@@ -116,15 +115,8 @@ def open_file(directory: Path, plan: Plan, parts: Sequence[bytes]) -> tuple[IO[b
 
 def read_file(file: IO[bytes], size: int, redactor: Redactor | None) -> Iterator[bytes]:
     """Yield a file's first ``size`` bytes, redacted if there is a redactor; close it."""
-
-    def pieces() -> Iterator[bytes]:
-        left = size
-        while left > 0 and (data := file.read(min(_PIECE, left))):
-            left -= len(data)
-            yield data
-
     with file:
-        yield from pieces() if redactor is None else redactor.redact_stream(pieces())
+        yield from pieces_of(file, size) if redactor is None else redactor.redact_stream(pieces_of(file, size))
 
 
 def make_report(directory: Path, with_logs: bool) -> IO[bytes]:
@@ -141,19 +133,6 @@ def make_report(directory: Path, with_logs: bool) -> IO[bytes]:
         file.close()
         raise TflaunchError(f"the report cannot be stored: {error.strerror}", EXIT_INTERNAL) from None
     return file
-
-
-def _open_below(directory: Path, inner: Sequence[str], last: str) -> int:
-    """Open a file below a directory without following links."""
-    place = os.open(directory, _DIRECTORY)
-    try:
-        for name in inner:
-            below = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-            os.close(place)
-            place = below
-        return os.open(last, _FILE, dir_fd=place)
-    finally:
-        os.close(place)
 
 
 def _is_own(name: str) -> bool:
@@ -177,15 +156,9 @@ def _offered(group: str, place: Path, path: Path) -> OfferedFile | None:
     return OfferedFile(group, printable(str(path), _LONGEST_NAME), encoded, about.st_size, round(about.st_mtime, 1))
 
 
-def _walk(place: Path, below: Path = Path(), depth: int = 0) -> Iterator[Path]:
+def _walk(place: Path) -> Iterator[Path]:
     """Yield paths below a directory: no directories, nothing behind links."""
-    try:
-        entries = sorted(os.scandir(place / below), key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
-        path = below / entry.name
-        if not entry.is_dir(follow_symlinks=False):
-            yield path
-        elif depth < _DEEPEST and path != Path(PARTS_NAME):
-            yield from _walk(place, path, depth + 1)
+    with suppress(OSError):  # there is no such directory, or it is moved away just now
+        for entry in file_trees.walk(str(place), lambda entry: entry.path != PARTS_NAME):
+            if not entry.is_directory:
+                yield Path(entry.path)
