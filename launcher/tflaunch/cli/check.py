@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import click
 
@@ -45,19 +45,14 @@ def check(
     """
     found = [_checked(spec, command, settings, engine) for spec in specs or [usual_spec()]]
     checked = [each for each, _ in found]
-    shown: AllChecked = {
-        "ok": all(each.ok for each in checked),
-        "problems": [problem for each in checked for problem in each.problems],
-    }
-    if len(checked) > 1:
-        shown["specs"] = checked
+    is_ok = all(each.ok for each in checked)
     if as_json:
-        print_json(shown)
+        print_json(AllChecked(is_ok, [problem for each in checked for problem in each.problems], checked))
     else:
         for each, source in found:
             lines = [f"{source}: {problem.severity}: {problem.sentence()}" for problem in each.problems]
             click.echo("\n".join([*lines, *[f"{each.spec}: ok"] * each.ok]))
-    return 0 if shown["ok"] else EXIT_USAGE
+    return 0 if is_ok else EXIT_USAGE
 
 
 class Checked(NamedTuple):
@@ -68,15 +63,12 @@ class Checked(NamedTuple):
     problems: Sequence[Problem]
 
 
-class _OfSeveral(TypedDict, total=False):
-    specs: Sequence[Checked]
-
-
-class AllChecked(_OfSeveral):
-    """The problems of all specs; `specs` only if there are several."""
+class AllChecked(NamedTuple):
+    """The problems of all specs, together and of each."""
 
     ok: bool
     problems: Sequence[Problem]
+    specs: Sequence[Checked]
 
 
 def _checked(spec: Path, command: Sequence[str], settings: Sequence[str], engine: str | None) -> tuple[Checked, str]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -31,31 +34,21 @@ from tflaunch.cli.arguments.spec import (
     set_option,
     warn,
 )
-from tflaunch.client import runs
-from tflaunch.client.run_location import locate_run
+from tflaunch.client import control_client, runs
+from tflaunch.client.follow import Follower, watch_to_end
+from tflaunch.client.observer import Observer
+from tflaunch.client.run_location import RunLocation, locate_run
+from tflaunch.errors import TflaunchError
 from tflaunch.feature import engines, features, load
+from tflaunch.interruptible import handle_signals
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.tui.screen import Screen
-from tflaunch_worker import boot
+from tflaunch_worker import boot, signals
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.spec_file import SpecFile
     from tflaunch.runtime.run_config import SpecOrder
     from tflaunch.store.log_sink import OutputSink
-
-
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
-
-from tflaunch.client import control_client
-from tflaunch.client.follow import Follower, watch_to_end
-from tflaunch.client.observer import Observer
-from tflaunch.client.run_location import RunLocation
-from tflaunch.errors import TflaunchError
-from tflaunch.interruptible import handle_signals
-from tflaunch_worker import signals
 
 
 @click.command(cls=CommandAfterDashes)

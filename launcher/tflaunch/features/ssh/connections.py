@@ -11,6 +11,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 
 import paramiko
 
+from tflaunch.explain.wording import listed
 from tflaunch.features.ssh.known_hosts import KnownHosts
 from tflaunch.features.ssh.proxy_command import ProxySocket
 from tflaunch.features.ssh.ssh_config import DEFAULT_PORT, Target
@@ -20,7 +21,6 @@ from tflaunch.transport.base import LinkError
 
 _LOOK = 1.0  # seconds between checks whether a connection is alive
 _ANSWER_PATIENCE = 3.0  # seconds for a jump host that is already connected to answer
-_MOST_NAMED = 6
 
 
 class Connector:
@@ -166,7 +166,7 @@ class _Login:
         said = self._transport.packets.farewell
         if "too many auth" in said.lower():
             return (
-                f"{self._there} hangs up as too many keys are wrong for user {self._user}: {_list(tried)}; name the "
+                f"{self._there} hangs up as too many keys are wrong for user {self._user}: {listed(tried)}; name the "
                 "right one as identity_file in the spec, or with `IdentitiesOnly yes` in ~/.ssh/config"
             )
         problem = self._transport.get_exception()
@@ -182,7 +182,7 @@ class _Login:
             return f"{self._there} takes no keys from user {self._user}, only {types}; allow PubkeyAuthentication there"
         unused = f" (not tried: {'; '.join(problems)})" if problems else ""
         return (
-            f"{self._there} does not let user {self._user} in with {_list(tried)}{unused}; add the public key to "
+            f"{self._there} does not let user {self._user} in with {listed(tried)}{unused}; add the public key to "
             "~/.ssh/authorized_keys there, or name another user or identity_file"
         )
 
@@ -209,8 +209,3 @@ def _state(path: str) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return found.st_mtime_ns, found.st_size
-
-
-def _list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
