@@ -444,8 +444,8 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a file that was edited before it was copied counts as the one that was offered": Edit(
         "features.code.user_code._copy",
-        "digest.hexdigest() == file.sha256",
-        "True",
+        "[1] == file.sha256",
+        '[1] != ""',
         Suite("features/code/test_code.py"),
     ),
     # ---- agent: leases, links and orders

@@ -141,7 +141,7 @@ def test_a_host_that_cannot_be_reached_at_the_end(launch: Launch, sshd: StartSsh
     go.touch()
     _, err = wait_for_end(running)
     place = launch.run_directory() / "collected"
-    assert f"1 file (683.6 KiB) of worker:0 on h1: {place / 'worker-0'}\n" in err
+    assert f"1 file (684K) of worker:0 on h1: {place / 'worker-0'}\n" in err
     assert "nothing of worker:1 on h2 was fetched: " in err
     assert f"to fetch the rest: tflaunch fetch {launch.run_directory().name}" in err
     assert not (place / "worker-1").exists()
@@ -149,7 +149,7 @@ def test_a_host_that_cannot_be_reached_at_the_end(launch: Launch, sshd: StartSsh
     assert launch.run("fetch", "mine").returncode == EXIT_INTERNAL
     hosts["h2"].restart()
     fetched = launch.succeed("fetch", "mine")
-    assert f"1 file (683.6 KiB) of worker:1 on h2: {place / 'worker-1'}\n" in fetched.stderr
+    assert f"1 file (684K) of worker:1 on h2: {place / 'worker-1'}\n" in fetched.stderr
     for index, host in enumerate(hosts.values()):
         (there,) = host.home.glob(".local/state/tflaunch/runs/*/agents/*/code/outputs/*")
         assert (place / f"worker-{index}" / "outputs" / there.name).read_bytes() == there.read_bytes()

@@ -1,26 +1,15 @@
-"""Files that are fetched in parts, each continued where an earlier attempt stopped, and their hashes."""
+"""Files that are fetched in parts, each continued where an earlier attempt stopped."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
-from typing import BinaryIO
 
 from tflaunch import private_files
 from tflaunch_worker.features.file_parts import ArrivingFile, unlink_if_there
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _READ = 1 << 20
-
-
-def hash_file(file: BinaryIO) -> tuple[hashlib._Hash, int]:
-    """Return the SHA-256 of the rest of a file, and its size in bytes."""
-    digest, size = hashlib.sha256(), 0
-    while data := file.read(_READ):
-        digest.update(data)
-        size += len(data)
-    return digest, size
 
 
 class FetchedFile(ArrivingFile):
@@ -36,7 +25,9 @@ class FetchedFile(ArrivingFile):
         self._wanted = sha256
         private_files.make_directories(path.parent)
         with open(os.open(path, _FLAGS, 0o600), "rb") as file:
-            self.sha256, self.size = hash_file(file)
+            while data := file.read(_READ):
+                self.sha256.update(data)
+                self.size += len(data)
 
     def is_intact(self) -> bool:
         """Return whether all of it has arrived; remove a file with another content."""

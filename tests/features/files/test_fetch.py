@@ -21,7 +21,7 @@ def test_outputs_come_home(launch: Launch) -> None:
     ended = launch.succeed("up", spec)
     place = launch.run_directory() / "collected" / "worker-0"
     size = sum(path.stat().st_size for path in (place / "outputs").iterdir())
-    said = f"2 files ({size} bytes) of worker:0, worker:1 on localhost: {place} (left out: 1 symbolic link"
+    said = f"2 files ({size}B) of worker:0, worker:1 on localhost: {place} (left out: 1 symbolic link"
     assert said in ended.stderr
     assert (place / "outputs" / "1").read_text() == f"worker:1 of {launch.run_directory().name}\n"
     assert not (place / "notes").exists()
@@ -87,4 +87,4 @@ def test_outputs_come_home_while_the_job_runs(launch: Launch) -> None:
     _, err = wait_for_end(running, 3)
     place = launch.run_directory() / "collected" / "worker-0" / "outputs"
     assert {path.name: path.read_text() for path in place.iterdir()} == {"a": "two\n", "b": "three\n"}
-    assert "2 files (10 bytes) of worker:0" in err
+    assert "2 files (10B) of worker:0" in err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
 
 from tflaunch.clusterspec import templates
 from tflaunch.core.annotations import CheckpointNotCopied
@@ -21,12 +20,6 @@ from tflaunch.plan.model import TaskPlan
 from tflaunch_worker.printable import printable
 
 _MOST_ROUNDS = 3  # times that a host is sent what it lacks
-
-
-class _Choice(NamedTuple):
-    """The checkpoint of the attempt, None if there is none."""
-
-    checkpoint: KeptCheckpoint | None
 
 
 class Restore:
@@ -63,7 +56,8 @@ class Restore:
         self._asked: set[str] = set()
         self._found: dict[str, KeptCheckpoint | None] = {}
         self._fetched_from: str | None = None
-        self._choice: _Choice | None = None
+        self._is_chosen = False
+        self._choice: KeptCheckpoint | None = None
         self._placing: set[str] = set()
         self._told: set[str] = set()
 
@@ -73,9 +67,9 @@ class Restore:
         for host in self._sources:
             if host not in self._asked and host not in self._found and self._is_connected(host):
                 self._ask(host)
-        if self._choice is None:
+        if not self._is_chosen:
             self._choose()
-        if self._choice is not None:
+        if self._is_chosen:
             for host in self._awaiting():
                 if host not in self._told and host not in self._placing and self._is_connected(host):
                     self._place(host, _MOST_ROUNDS)
@@ -137,9 +131,9 @@ class Restore:
         newest = max(candidates, key=lambda each: each.written_at, default=None)
         kept = self._copies.newest
         if newest is None or (kept is not None and kept.written_at >= newest.written_at):
-            self._choice = _Choice(kept)
+            self._is_chosen, self._choice = True, kept
         elif self._awaiting() == [newest.writer]:
-            self._choice = _Choice(newest)  # it is where it is needed; copies are made later
+            self._is_chosen, self._choice = True, newest  # it is where it is needed; copies are made later
         else:
             self._fetch(newest)
 
@@ -154,7 +148,7 @@ class Restore:
                 if problem:
                     self._warn(host, problem)
             else:
-                self._choice = _Choice(kept)
+                self._is_chosen, self._choice = True, kept
             self.go_on(self._job)
 
         self._fetched_from = host
@@ -167,8 +161,7 @@ class Restore:
 
     def _place(self, host: str, rounds: int) -> None:
         """Have a host put the checkpoint into its place, after it was sent what it lacks."""
-        assert self._choice is not None
-        checkpoint = self._choice.checkpoint
+        checkpoint = self._choice
         if checkpoint is None:
             self._told.add(host)
             self._mailbox.put(CheckpointPlaced(host))

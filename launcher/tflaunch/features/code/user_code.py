@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import errno
 import fnmatch
-import hashlib
 import json
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.agents.calls import Begin
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.features.fetched_files import hash_file
 from tflaunch.features.uploads import Piece, Upload, read_wanted
 from tflaunch.plan.model import FUNCTION_DIRECTORY, Plan, SyncPlan
 from tflaunch_worker import wire
+from tflaunch_worker.features.file_parts import hash_file
 from tflaunch_worker.function import SEARCHED
 
 _MOST_FILES = 50_000  # the list of their hashes must fit into one message
@@ -36,7 +36,6 @@ MOST_COPIED = 16 << 20
 _NAME = "code.json"  # the file that says what the code has, and where its contents are
 _OFFERED_AT_ONCE = 200  # files, which fit into one message even with the longest paths
 _AHEAD = 8  # parts: few enough that a slow link still delivers heartbeats in time
-_READ = 1 << 20
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -164,10 +163,10 @@ def _file(path: Path, relative: str) -> File:
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            digest, size = hash_file(file)
+            size, sha256 = hash_file(file)
     except OSError as error:
         raise _cannot(path, error) from None
-    return File(relative, mode, digest.hexdigest(), size)
+    return File(relative, mode, sha256, size)
 
 
 class File(NamedTuple):
@@ -301,27 +300,15 @@ def read_copy(run: Path) -> Code | None:
 
 def _copy(source: Path, file: File, target: Path) -> bool:
     """Copy a file; return whether the copy has the content that its hash promises."""
-    digest = hashlib.sha256()
     has_all = False
-    try:
+    with suppress(OSError):  # it is read where it is, and so are errors
         private_files.make_directories(target.parent)
         with source.open("rb") as original, open(os.open(target, _FLAGS, 0o600), "wb") as copy:
-            while data := original.read(_READ):
-                digest.update(data)
-                copy.write(data)
-        has_all = digest.hexdigest() == file.sha256
-    except OSError:
-        pass  # it is read where it is, and so are errors
+            has_all = hash_file(original, copy)[1] == file.sha256
     if not has_all:
-        _remove(target)
+        with suppress(OSError):  # its directory could not be created
+            target.unlink(missing_ok=True)
     return has_all
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:
-        pass  # its directory could not be created
 
 
 def _parts_of(path: Path, file: File, offset: int) -> Iterator[Piece]:

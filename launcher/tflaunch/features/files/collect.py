@@ -16,8 +16,8 @@ from tflaunch.core.events import Count
 from tflaunch.core.job_state import Job
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.errors import describe_os_error
-from tflaunch.explain.wording import counted, listed
-from tflaunch.features.fetched_files import FetchedFile, hash_file
+from tflaunch.explain.wording import counted, listed, memory
+from tflaunch.features.fetched_files import FetchedFile
 from tflaunch.features.rpc import visiting
 from tflaunch.features.uploads import HashedFile
 from tflaunch.plan import placeholders, tensorboard
@@ -27,6 +27,7 @@ from tflaunch.store.run_dir import collected_files_in
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker.agent.left_files import PART
+from tflaunch_worker.features.file_parts import hash_file
 from tflaunch_worker.features.files.listed_files import matches
 from tflaunch_worker.printable import printable
 
@@ -37,7 +38,6 @@ _SHOWN = 8  # directories in a message
 _LONGEST_NAME = 160  # characters of a path in a message
 _OF_ONE_FILE = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.EEXIST)
 """Errors after which other files may still be stored."""
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _PARTS = ".parts"
 
 
@@ -84,7 +84,7 @@ class Collected(NamedTuple):
         rest = f" (left out: {counted(self.left_out, 'symbolic link or unreadable file')})" if self.left_out else ""
         if not self.files:
             return f"nothing matches in {printable(self.source, 200)} of {tasks}{rest}"
-        about = f"{counted(self.files, 'file')} ({_readable(self.size)}) of {tasks}"
+        about = f"{counted(self.files, 'file')} ({memory(self.size)}) of {tasks}"
         return f"{about}: {self.directory}{rest}" + (f"; {self.problem}" if self.problem else "")
 
 
@@ -253,14 +253,6 @@ def _shortened(sentences: list[str]) -> list[str]:
     return sentences if more <= 0 else [*sentences[: _SHOWN - 1], f"and {more + 1} more", sentences[-1]]
 
 
-def _readable(size: float) -> str:
-    for unit in _UNITS[:-1]:
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} {_UNITS[-1]}"
-
-
 class CollectedFiles:
     """The stored files of a working directory; only complete ones have their names."""
 
@@ -276,7 +268,7 @@ class CollectedFiles:
             if stored.is_symlink() or not stored.is_file() or stored.stat().st_size != size:
                 return False
             with stored.open("rb") as file:
-                return hash_file(file)[0].hexdigest() == sha256
+                return hash_file(file)[1] == sha256
         except OSError:
             return False
 

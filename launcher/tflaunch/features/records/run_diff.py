@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from tflaunch.client import runs
 from tflaunch.core.job_state import Job
 from tflaunch.explain import causes, status, summary
-from tflaunch.features.fetched_files import hash_file
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.store.journal import read_job
 from tflaunch.store.run_dir import RECORD_NAME, collected_files_in
 from tflaunch_worker import file_trees, wire
+from tflaunch_worker.features.file_parts import hash_file
 from tflaunch_worker.printable import printable
 
 SECTIONS = ("code", "packages", "spec", "hosts", "results")
@@ -142,7 +142,7 @@ def _collected(directory: Path) -> dict[str, str]:
             if entry.is_directory or entry.path.startswith(".") or not stat.S_ISREG(entry.status().st_mode):
                 continue
             with open(os.open(entry.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=entry.directory), "rb") as file:
-                found[entry.path] = hash_file(file)[0].hexdigest()
+                found[entry.path] = hash_file(file)[1]
     return found
 
 
