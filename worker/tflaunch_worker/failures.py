@@ -63,6 +63,10 @@ LIBRARY = re.compile(
     r"|/tflaunch_worker/(?!examples/)|\.p(?:yx|xd|xi)$"
 )
 """Files that are not the user's; TensorFlow and Keras are known in any directory, as `pip install --target` fills."""
+_PASSED_ON = "tensorflow.CoordinationServiceError"
+"""In messages of TensorFlow's coordination service (coordination_service_error_util.h): whatever it says of a peer,
+such as a heartbeat that stopped while the cluster formed, may be an InternalError in every task.
+"""
 _GENERATED = re.compile(r"(?:^|/)__autograph_generated_file|^<")
 _TYPED_IN = ("<string>", "<stdin>")
 _RANDOM_NAME = re.compile(r"\btmp[a-z0-9_]{8}(?![a-z0-9_])")
@@ -142,12 +146,14 @@ class Failure(NamedTuple):
     def identity(self) -> str:
         """What equal failures of tasks and attempts share: ``ValueError at train.py:7``.
 
-        The message is not part of it: it may contain numbers that differ, and values that belong into logs only.
+        The message is not part of it: it may contain numbers that differ, and values that belong into logs only. But it
+        tells what a peer has caused, which is an ``UnavailableError``.
         """
+        kind = "UnavailableError" if _PASSED_ON in self.text else self.kind
         if self.frame is None:
-            return self.kind
+            return kind
         file = _RANDOM_NAME.sub("tmp#", self.frame.file.rpartition("/")[2])
-        return f"{self.kind} at {file}:{self.frame.line}"
+        return f"{kind} at {file}:{self.frame.line}"
 
 
 def bounded(lines: Sequence[str]) -> list[str]:
