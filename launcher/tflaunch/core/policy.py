@@ -317,7 +317,7 @@ def expect_ends(job: Job) -> Job:
 
 def awaited_at_first(plan: Plan, host: str) -> frozenset[str]:
     """Return the copy of the user's code, if a new agent on the host lacks it."""
-    return frozenset({CODE} if plan.sync is not None and not plan.is_like_here(host) else ())
+    return frozenset({CODE} if plan.sync is not None and not plan.host(host).is_like_here else ())
 
 
 def lacks_code(job: Job, host: str) -> bool:

@@ -42,7 +42,7 @@ def names_to_find(plan: Plan, hosts: Collection[str], spares: Collection[str] = 
         return {}
     inside, there = _inside(plan), frozenset(hosts)
     wanted, ring = {}, tuple(inside)
-    own = {spare: plan.outer_address(spare) for spare in spares}
+    own = {spare: plan.host(spare).outer_address for spare in spares}
     for number, host in enumerate(dict.fromkeys([*inside, *(task.host for task in plan.tasks), *spares])):
         if host not in there and host not in own:
             continue

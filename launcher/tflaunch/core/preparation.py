@@ -72,7 +72,7 @@ def _rule_out_unknown(job: Job, event: events.NamesResolved) -> tuple[Job, dict[
     """Rule out spare hosts that a host cannot resolve; return the rest."""
     names = dict(event.found)
     for spare in job.spares_in(*HostPhase):
-        name = job.plan.outer_address(spare)
+        name = job.plan.host(spare).outer_address
         if name in names and name not in preflight.names_of(job.plan):
             problems = preflight.name_problems(event.host, {name: names.pop(name)})
             job = spares.rule_out(job, spare, problems[0]) if problems else job

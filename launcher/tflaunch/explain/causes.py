@@ -50,7 +50,7 @@ def _about_fork(culprit: Culprit) -> str:
 
 def named(task: str, host: str, plan: Plan) -> str:
     """Return ``worker:0 on h2``; without the host if that is this machine."""
-    return task if not host or plan.is_local(host) else f"{task} on {host}"
+    return task if not host or plan.host(host).is_local else f"{task} on {host}"
 
 
 def left_behind(task: str, evidence: str) -> str:

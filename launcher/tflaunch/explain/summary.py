@@ -304,7 +304,7 @@ def _facts(job: Job, name: str) -> Facts:
         signal=task.exit.signal,
         legacy_keras=process.env.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True"),
         python=process.argv[0] if "python" in process.argv[0].rpartition("/")[2] else "",
-        host="" if job.plan.is_local(process.host) else process.host,
+        host="" if job.plan.host(process.host).is_local else process.host,
         hosts=len(job.plan.hosts) - len(job.plan.spares),
         proxies=("grpc_proxy",) if process.env.get("grpc_proxy") else (),
         cluster_formed=job.formation.cluster_formed,

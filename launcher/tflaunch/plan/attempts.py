@@ -30,7 +30,7 @@ def task_on(plan: Plan, task: TaskPlan, host: str) -> TaskPlan:
     other = plan.variants_by_host.get(host, {}).get(task.task, task)
     if task.address is None or task.role == SIDECAR:
         return other._replace(host=host, address=task.address)
-    return other._replace(host=host, address=Address(plan.outer_address(host), task.address.port))
+    return other._replace(host=host, address=Address(plan.host(host).outer_address, task.address.port))
 
 
 def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:

@@ -101,6 +101,11 @@ class HostPlan(NamedTuple):
         return "ssh" if self.docker is None and self.engine is None else "command"
 
     @property
+    def outer_address(self) -> str:
+        """The address or name by which other hosts reach it."""
+        return self.address or self.host
+
+    @property
     def is_like_here(self) -> bool:
         """Whether tasks there have this machine's environment and directories."""
         return self.is_local or self.inherits
@@ -309,30 +314,13 @@ class Plan(_Fields):
         """Return the processes of one host."""
         return tuple(self._processes_by_host.get(host, ()))
 
-    def is_like_here(self, host: str) -> bool:
-        """Return whether a host's tasks have this machine's environment and directories."""
-        return host in self._hosts_by_name and self._hosts_by_name[host].is_like_here
-
-    def inherits_environment(self, host: str) -> bool:
-        """Whether tasks on a host have the environment of their agent."""
-        return host in self._hosts_by_name and self._hosts_by_name[host].inherits_environment
-
-    def outer_address(self, host: str) -> str:
-        """Return the address or name by which other hosts reach a host of the plan."""
-        return self._hosts_by_name[host].address or host
-
-    def is_local(self, host: str) -> bool:
-        """Whether a host of the plan is the machine on which tflaunch runs."""
-        return host in self._hosts_by_name and self._hosts_by_name[host].is_local
+    def host(self, name: str) -> HostPlan:
+        """Return the plan of one host; raises as `find`."""
+        return self._hosts_by_name[name]
 
     def calls_function(self, process: TaskPlan) -> bool:
         """Whether a process calls the function of the run."""
         return self.function is not None and process.role != SIDECAR
-
-    def is_warm_host(self, host: str) -> bool:
-        """Whether processes may outlive the run on a host: not in a job or container."""
-        known = self._hosts_by_name.get(host)
-        return known is not None and known.docker is None and known.engine is None
 
     def warned(self, problems: Iterable[Problem]) -> Plan:
         """Return the plan with what these warnings say of tasks that would train alone."""
@@ -344,7 +332,7 @@ class Plan(_Fields):
         program = str(directory / function.PROGRAM)
 
         def completed(task: TaskPlan) -> TaskPlan:
-            if not self.is_like_here(task.host):
+            if not self.host(task.host).is_like_here:
                 return task
             return task._replace(argv=tuple(program if word == FUNCTION_PROGRAM else word for word in task.argv))
 

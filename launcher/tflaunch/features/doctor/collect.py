@@ -106,7 +106,7 @@ def examine(plan: Plan, code: UserCode | None, run: str) -> dict[str, Host]:
 
 
 def _bring_code(visit: _Visit, interview: AgentRpc, code: UserCode) -> None:
-    if not visit.plan.is_like_here(visit.known.host):
+    if not visit.plan.host(visit.known.host).is_like_here:
         visit.has_code = True
         interview.send_code(code, _PATIENCE)
 
@@ -144,7 +144,7 @@ def _gist(task: TaskPlan) -> str:
 
 def _program(plan: Plan, task: TaskPlan) -> dict[str, Any]:
     """Return the fields by which a host examines a task's interpreter."""
-    (host,) = (host for host in plan.hosts if host.host == task.host)
+    host = plan.host(task.host)
     name = task.argv[0]
     about = {"argv": task.argv, "env": dict(task.env), "unset": task.unset, "workdir": task.workdir}
     is_python = name == host.python or bool(_PYTHON.fullmatch(name.rpartition("/")[2]))

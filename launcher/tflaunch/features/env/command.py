@@ -62,7 +62,7 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
 
 def _settled(plan: Plan, task: TaskPlan) -> TaskPlan:
     """Decide for a local task, as its agent would, whether it has tf_keras."""
-    if not plan.is_local(task.host) or task.env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
+    if not plan.host(task.host).is_local or task.env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
         return task
     is_legacy, _ = interpreter.legacy_keras(list(task.argv), {**os.environ, **task.env})
     return task._replace(env={**task.env, "TF_USE_LEGACY_KERAS": "1" if is_legacy else "0"})

@@ -15,7 +15,7 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
 from tflaunch.features.preload.between_tests import BetweenTests
 from tflaunch.plan import placeholders
-from tflaunch.plan.model import AUTO, PRIVATE, SIDECAR, Plan, TaskPlan
+from tflaunch.plan.model import AUTO, PRIVATE, SIDECAR, HostPlan, Plan, TaskPlan
 from tflaunch.plan.task_starter import REFUSED, SessionPart, TaskStarter
 from tflaunch_worker import tf_config
 from tflaunch_worker.features import program_source
@@ -75,9 +75,14 @@ class Preloading(TaskStarter):
         followed by ``=NAME`` for each variable with a secret. If the tasks of a host differ in that, its first one
         decides.
         """
-        if plan.warm is None or not plan.is_warm_host(host):
+        if plan.warm is None or not is_warm_host(plan.host(host)):
             return None
         return next((recipe for process in plan.on_host(host) if (recipe := _recipe(plan, process))), None)
+
+
+def is_warm_host(host: HostPlan) -> bool:
+    """Return whether processes may outlive the run on a host: not in a job or container."""
+    return host.docker is None and host.engine is None
 
 
 def _modules_for(plan: Plan, process: TaskPlan, is_first: bool) -> tuple[str, ...]:
@@ -112,7 +117,7 @@ def _search_path(plan: Plan, process: TaskPlan) -> tuple[str, ...] | None:
     """Return a function's further module directories; None for other processes."""
     if not plan.calls_function(process):
         return None
-    return plan.searched if plan.is_like_here(process.host) else ()
+    return plan.searched if plan.host(process.host).is_like_here else ()
 
 
 def _warm_order(plan: Plan, process: TaskPlan) -> dict[str, object] | None:
@@ -126,7 +131,7 @@ def _recipe(plan: Plan, process: TaskPlan) -> str | None:
     if not modules or program_source.check_command(list(process.argv)):
         return None
     env = {name: value for name, value in process.env.items() if not name.startswith(_OWN_PREFIX)}
-    inherits = plan.inherits_environment(process.host)
+    inherits = plan.host(process.host).inherits_environment
     search = [place for place in _search_path(plan, process) or () if place != process.workdir]
     known = [process.argv[0], modules, search, sorted(env.items()), sorted(process.unset), inherits]
     sources = {source.env for source in plan.secrets.values() if source.env is not None}

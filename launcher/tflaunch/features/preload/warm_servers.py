@@ -14,7 +14,7 @@ from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core.events import Count, Reason, Seconds
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import wording
-from tflaunch.features.preload.preloading import Preloading
+from tflaunch.features.preload.preloading import Preloading, is_warm_host
 from tflaunch.features.rpc import visiting
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.task_starter import REFUSED
@@ -80,7 +80,7 @@ def on_hosts(plan: Plan, *, is_stop: bool) -> tuple[WarmServers, list[str]]:
         plan: the plan.
         is_stop: whether to end them.
     """
-    hosts = [host for host in plan.hosts if plan.is_warm_host(host.host)]
+    hosts = [host for host in plan.hosts if is_warm_host(host)]
     others = plan._replace(hosts=tuple(host for host in hosts if not host.is_local), warm=None)
     directory = home() / "runs" / f"warm-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
     connectors = connectors_for(others, directory)

@@ -90,7 +90,7 @@ def with_inherited_devices(plan: Plan, visible: str | None) -> Plan:
         return plan
 
     def named(task: TaskPlan) -> TaskPlan:
-        is_told = _VISIBLE in task.env or _VISIBLE in task.unset or not plan.is_local(task.host)
+        is_told = _VISIBLE in task.env or _VISIBLE in task.unset or not plan.host(task.host).is_local
         return task if is_told else task._replace(env={**task.env, _VISIBLE: visible})
 
     return plan._replace(tasks=tuple(map(named, plan.tasks)))

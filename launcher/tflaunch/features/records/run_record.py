@@ -58,7 +58,7 @@ class Recorder(Watcher):
 
 def describe(plan: Plan) -> tuple[dict[str, Any], bytes]:
     """Return the record of a plan that runs now, and the patch of its code."""
-    task = next((task for task in plan.processes() if plan.is_like_here(task.host)), None)
+    task = next((task for task in plan.processes() if plan.host(task.host).is_like_here), None)
     code, patch = _code(plan, task)
     return {"tflaunch": __version__, **_python(task), "code": code, "machine": _machine()}, patch
 

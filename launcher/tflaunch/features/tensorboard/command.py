@@ -66,7 +66,7 @@ def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
     Raises:
         TflaunchError: the event files are not on this machine.
     """
-    (host,) = (host for host in plan.hosts if host.host == process.host)
+    host = plan.host(process.host)
     python, logdir = process.argv[0], process.argv[process.argv.index("--logdir") + 1]
     try:
         workdir = host_vars.expand_path(process.workdir, os.environ)
