@@ -95,7 +95,7 @@ def check(case: bytes) -> None:
     for host, lines in links.items():
         way, later = AgentConnector(lines[1:]), mailbox.call
         sessions[host] = Session(host, way, terms, mailbox, words, later)  # type: ignore[arg-type]
-        LeftFiles(sessions[host], FileStore())
+        LeftFiles(sessions[host], FileStore())  # type: ignore[arg-type]
         watch_memory(sessions[host], _check_vitals)
     run = Run(
         step.begin_job("run", plan, mailbox.now()),

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tflaunch.agents.left_files import LeftFile
-from tflaunch.agents.output import Times
 from tflaunch.core import event_records
 from tflaunch.core.actions import Action
 from tflaunch.core.annotations import Annotation
 from tflaunch.core.events import Event
 from tflaunch.mailbox import Mail
+from tflaunch.store.left_files import LeftFile
+from tflaunch.store.log_sink import Times
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import wire
 from tflaunch_worker.function import MOST_BYTES, OUTCOME

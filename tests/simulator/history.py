@@ -248,7 +248,7 @@ class History:
             aside = Aside(world, connector)
             self._asides.append(aside)
             made[name] = sessions.Session(name, connector, terms, mailbox, self.sink, aside.do)  # type: ignore[arg-type]
-            LeftFiles(made[name], self.oracle.files)
+            LeftFiles(made[name], self.oracle.files)  # type: ignore[arg-type]
         code = None if self.code is None else self.code.gather()
         secrets = {"TOKEN": _SECRET}
         parts = Collaborators(mailbox, self.journal, self.sink, made, self.screen.say, "logs", code, secrets=secrets)

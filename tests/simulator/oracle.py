@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.output import SimRunDirectory, check_log
 from simulator.world import Violation, World
-from tflaunch.agents.left_files import LeftFile
 from tflaunch.core.actions import Action, StartTask, StopTask
 from tflaunch.core.events import Event, HostLeaving, Interrupted, JobHung, StopRequested, TaskGone
 from tflaunch.core.host_state import HostPhase
@@ -23,12 +22,13 @@ from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.plan.model import Plan
+from tflaunch.store.left_files import LeftFile
 from tflaunch.store.log_writer import path_of
 from tflaunch_worker.agent.left_files import PART
 
 if TYPE_CHECKING:
     from simulator.processes import Process
-    from tflaunch.agents.output import Times
+    from tflaunch.store.log_sink import Times
 
 _HASTE = 0.5  # seconds within which the supervisor learns that an agent has ended
 _CLOCKS = 0.5  # maximum error of a host's timestamps, in seconds, unless its agent was frozen

@@ -24,7 +24,7 @@ class Host:
         terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
         way, later = AgentConnector(self.lines[1:]), self.mailbox.call
         self.session = Session("a", way, terms, self.mailbox, self.words, later)  # type: ignore[arg-type]
-        LeftFiles(self.session, self.files)
+        LeftFiles(self.session, self.files)  # type: ignore[arg-type]
         self.session.join(self.lines[0])
         self.events: list[Mail] = []
         self.orders = 0

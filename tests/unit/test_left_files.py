@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from support.played_agent import PlayedAgent
-from tflaunch.agents.left_files import LeftFile, LeftFiles
-from tflaunch.store.left_files import LeftFileStore, path_of
+from tflaunch.agents.left_files import LeftFiles
+from tflaunch.store.left_files import LeftFile, LeftFileStore, path_of
 from tflaunch_worker.agent import left_files as of_agent
 from tflaunch_worker.agent.left_files import PART
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.transfer import Download, Source
+from tflaunch.store.left_files import LeftFile, LeftFileStore
 from tflaunch_worker import fields
 
 if TYPE_CHECKING:
@@ -15,28 +16,10 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 200
 
 
-class LeftFile(NamedTuple):
-    """A file that an attempt of a task has left under a name."""
-
-    task: str
-    attempt: int
-    name: str
-
-
-class FileStore(Protocol):
-    """Stores the files that tasks leave."""
-
-    def received(self, file: LeftFile) -> int | None:
-        """Return how many bytes of a file are stored, None if all are."""
-
-    def append(self, file: LeftFile, data: bytes, *, is_last: bool) -> bool:
-        """Store the next bytes of a file; return whether there was room for them."""
-
-
 class LeftFiles:
     """Fetches the files of one host, one at a time."""
 
-    def __init__(self, session: Session, store: FileStore) -> None:
+    def __init__(self, session: Session, store: LeftFileStore) -> None:
         """Fetch files over the links of a session, from now on."""
         self._session = session
         self._store = store

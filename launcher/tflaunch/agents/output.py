@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
+from tflaunch.store.log_sink import LogSink, Times
 from tflaunch_worker import fields, schema
 from tflaunch_worker.agent.task_output import CHUNK, WINDOW
 
@@ -14,32 +15,12 @@ KINDS = ("output", "output_lost", "output_ended")
 _MOST_UNACKNOWLEDGED = WINDOW + CHUNK
 
 
-Times = list[tuple[int, float]]
-"""When parts of an output were read on its host: (position, seconds) pairs, the first at position 0."""
-
-
-class OutputWriter(Protocol):
-    """Stores the output of tasks."""
-
-    def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
-        """Store output, with times of our clock; call ``done`` when it is stored."""
-
-    def kept(self, task: str, attempt: int) -> int | None:
-        """Return how many bytes an earlier supervisor stored, None without one."""
-
-    def lose(self, task: str, attempt: int, size: int) -> None:
-        """Record that ``size`` bytes of output are missing."""
-
-    def end(self, task: str, attempt: int) -> None:
-        """Record that an attempt will write no more output."""
-
-
 class Output:
     """Passes on new output, and collects the acknowledgements for the agent."""
 
     def __init__(
         self,
-        words: OutputWriter,
+        words: LogSink,
         noted: Callable[[], None],
         ours: Callable[[float], float],
         may_write: Callable[[str, int], bool],

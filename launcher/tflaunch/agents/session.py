@@ -17,6 +17,7 @@ from tflaunch.agents.replies import EventCursor, ExpectedReplies
 from tflaunch.agents.transfer import CodeUpload, UserCode
 from tflaunch.core import event_records, events
 from tflaunch.mailbox import Mailbox
+from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import AgentConnector, DelayTeller, Link
 from tflaunch_worker import fields, wire
 from tflaunch_worker.printable import printable
@@ -36,7 +37,7 @@ class Session:
         connector: AgentConnector,
         terms: Terms,
         mailbox: Mailbox,
-        writer: output.OutputWriter,
+        writer: LogSink,
         run_in_thread: Callable[[Callable[[], None]], object],
     ) -> None:
         """Prepare a session without connecting.

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from tflaunch import private_files
-
-LeftFile = tuple[str, int, str]
-"""Task, attempt and name of a file that the attempt has left."""
 
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
+class LeftFile(NamedTuple):
+    """A file that an attempt of a task has left under a name."""
+
+    task: str
+    attempt: int
+    name: str
+
+
 class LeftFileStore:
-    """A session's `FileStore` in a directory; a complete file gets its name."""
+    """Stores files in a directory; a complete one gets its name."""
 
     def __init__(self, directory: Path) -> None:
         """Store files below ``directory``, which is created for the first one."""

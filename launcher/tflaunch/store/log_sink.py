@@ -57,7 +57,7 @@ class OutputSink:
 
 
 class LogSink:
-    """Writes and shows each task's log (the `OutputWriter` of a session)."""
+    """Writes and shows each task's log."""
 
     def __init__(self, directory: Path, marks: Marks, times: Path, screen: OutputSink, mailbox: Mailbox) -> None:
         """Prepare to write logs into ``directory``, and their time indices into ``times``."""
