@@ -1,4 +1,4 @@
-"""Ports: their fence, which resets connections from outside the cluster, who listens on them, and exclusive ones."""
+"""Ports: their fence, which resets connections from outside the cluster, who listens on them, and chosen ones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 
 import pytest
 
-from support.agent_client import Agent, LocalAgent
+from support.agent_client import Agent
 from support.fixed_ports import free_ports
 from support.waiting import PATIENCE
 from tflaunch_worker import event_loop, wire
@@ -332,7 +331,7 @@ def test_both_sources_know_a_listener_by_its_inode(server: socket.socket) -> Non
         assert found.count(listening_sockets.Listener(port, inode, server.getsockname()[0])) == 1
     assert port in listening_sockets.ports()
     assert f"pid {os.getpid()} (" in (listening_sockets.owner(port) or "")
-    assert listening_sockets.is_listening(port, os.getsid(0))
+    assert port not in listening_sockets.ports_of(os.getpid())  # as a fork of ours has it, too
 
 
 def test_who_is_bound_or_connected_does_not_listen(server: socket.socket) -> None:
@@ -372,61 +371,17 @@ def test_where_the_kernel_does_not_answer_its_tables_do(server: socket.socket, m
     assert server.getsockname()[1] in listening_sockets.ports()
 
 
-# ---- ports that a task binds exclusively
+# ---- a port that a task chooses
 
-EXCLUSIVE = "import socket,sys,time;s=socket.create_server(('127.0.0.1',int(sys.argv[1])));time.sleep(9999)"
-
-
-def hold_exclusively(agent: Agent, port: int) -> int:
-    """Have a port held for TensorBoard; return the port chosen."""
-    agent.talk.say("hold_ports", ports={"tensorboard": port}, exclusive=True)
-    return int(agent.talk.wait_for("ports_held")["ports"]["tensorboard"])
+CHOOSES = "import socket,sys,time;s=socket.create_server(('127.0.0.1',0));print(s.getsockname()[1]);time.sleep(9999)"
 
 
-@pytest.fixture
-def other_agent(tmp_path: Path) -> Iterator[Agent]:
-    """An agent of another run on this machine."""
-    started = LocalAgent(tmp_path / "other")
-    yield started
-    assert not (log := started.end()), log
-
-
-def test_it_is_held_for_its_task(agent: Agent, other_agent: Agent) -> None:
-    """No other agent gets it, for such a task or for TensorFlow; the task does, without SO_REUSEPORT."""
-    other_agent.talk.hello()
-    (port,) = free_ports(1)
+def test_the_port_that_a_task_chooses_is_looked_for(agent: Agent) -> None:
+    """Not that of another program, nor of one that the task has started."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert hold_exclusively(agent, server.getsockname()[1]) != server.getsockname()[1], "another one if it is busy"
-    agent.talk.heard.clear()
-    assert hold_exclusively(agent, port) == port
-    assert hold_exclusively(other_agent, port) != port
-    other_agent.talk.say("hold_ports", ports={"worker:0": port})
-    assert "worker:0" in other_agent.talk.wait_for("ports_refused")["refused"]
-    agent.talk.start("tensorboard", "python3", "-c", EXCLUSIVE, str(port), port=port, order={"exclusive": True})
-    assert agent.talk.wait_for("port_opened")["task"] == "tensorboard"
-    socket.create_connection(("127.0.0.1", port)).close()
-
-
-def test_what_is_left_of_old_connections_is_no_owner(agent: Agent) -> None:
-    """A server that has just ended leaves its side of a connection in TIME_WAIT: its port can be reused."""
-    (port,) = free_ports(1)
-    with socket.create_server(("127.0.0.1", port)) as server:
-        browser = socket.create_connection(("127.0.0.1", port))
-        served, _ = server.accept()
-        served.close()  # first, so that TIME_WAIT is on the server's side
-        assert browser.recv(1) == b""
-        browser.close()
-    with socket.socket() as strict, pytest.raises(OSError, match="in use"):
-        strict.bind(("127.0.0.1", port))
-    assert hold_exclusively(agent, port) == port
-
-
-def test_somebody_elses_listening_is_not_the_tasks(agent: Agent) -> None:
-    """A task that merely has the same port number as a server has not opened it."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = int(server.getsockname()[1])
-        agent.talk.start("tensorboard", "sleep", "9999", port=port, order={"exclusive": True})
-        agent.talk.wait_for("task_started", "tensorboard")
-        agent.talk.start("worker:0", "sleep", "9999", port=port)
-        agent.talk.wait_for("port_opened", "worker:0")
-    assert [m["task"] for m in agent.talk.heard if m["kind"] == "port_opened"] == ["worker:0"]
+        agent.talk.start("board", "sh", "-c", f'{sys.executable} -c "{CHOOSES}"; exit', order={"chooses_port": True})
+        agent.talk.start("tensorboard", sys.executable, "-c", CHOOSES, order={"chooses_port": True})
+        opened = agent.talk.wait_for("port_opened")
+        assert opened["task"] == "tensorboard"
+        assert opened["port"] not in (0, server.getsockname()[1])
+        socket.create_connection(("127.0.0.1", opened["port"])).close()

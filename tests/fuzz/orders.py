@@ -40,7 +40,7 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     _says("offer_files", is_first=True, is_last=True, files=[["a.py", 420, _HASH]], links=[]),
     _says("write_file", sha256=_HASH, offset=0, is_last=True),
     _says("look_up_names", order=1, names=["b"]),
-    _says("hold_ports", order=2, ports=_PORTS, exclusive=False),
+    _says("hold_ports", order=2, ports=_PORTS, private=False),
     _says("probe_peers", order=3, ports=_PORTS, peers={"worker:2": ["b", 2224]}, run="run", secret="s", patience=5),
     _says("set_cluster", order=4),
     _says("set_fence", order=5),

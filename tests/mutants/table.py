@@ -210,11 +210,11 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I10", 0),
     ),
     # ---- core: what the simulator does not see
-    "a port is chosen where the spec names one": Edit(
-        "core.actions.HoldPorts",
-        "exclusive: bool = False",
-        "exclusive: bool = True",
-        Suite("cli/test_up.py::test_a_busy_port_is_named_before_anything_starts"),
+    "whatever is stopped shows its stacks": Edit(
+        "core.actions.StopTask",
+        "with_stacks: bool = False",
+        "with_stacks: bool = True",
+        Suite("unit/test_supervisor.py::test_ctrl_c_gives_grace_a_second_one_kills_and_the_third_waits_for_nothing"),
     ),
     "an attempt starts before its checkpoint is in place": Edit(
         "core.phases._place_checkpoints",

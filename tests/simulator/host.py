@@ -38,10 +38,6 @@ class SimPorts:
             raise PortTakenError(port or 2222, "pid 7 (another program)")
         return port or self._host.world.random.randrange(10000, 32000)
 
-    def hold_beside(self, task: str, port: int) -> int:
-        """Hold a port, or another one: now and then the requested one is taken."""
-        return self.hold(task, port if self._host.world.chance(0.7) else 0)
-
 
 class WatchedSpool(Spool):
     """The real spool; it reports dropped and released output to the oracle."""
@@ -291,6 +287,6 @@ class SimAgentHost:
         if message.get("tf_config") is not None:
             env[tf_config.NAME] = tf_config.compose(self._cluster, **message["tf_config"])
         env.update(message.get("secrets") or {})
-        env["SIM_PORT"] = str(message.get("port", 0))
+        env["SIM_PORT"] = str(6006 if message.get("chooses_port") else message.get("port", 0))
         env["TFLAUNCH_TASK_DIR"] = self.task_directory(task)
         return Command([str(word) for word in message["argv"]], env, str(message["workdir"]))

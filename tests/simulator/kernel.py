@@ -252,9 +252,11 @@ class _Listeners:
         return current.host.open_ports
 
     @staticmethod
-    def is_listening(port: int, leader: int) -> bool:
-        process = _find(leader)
-        return process is not None and process.is_alive and port in current.host.open_ports
+    def ports_of(pid: int) -> set[int]:
+        process = _find(pid)
+        if process is None or not process.is_alive:
+            return set()
+        return current.host.open_ports & {int(process.env["SIM_PORT"])}
 
 
 class _Spawn:

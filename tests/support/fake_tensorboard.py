@@ -20,21 +20,24 @@ from support.launch import PATIENCE, Launch
 _PROGRAM = """
 import argparse, http.server, os, signal, sys
 parser = argparse.ArgumentParser()
-for option in ("--logdir", "--host", "--port"):
+for option in ("--logdir", "--host"):
     parser.add_argument(option, required=True)
+parser.add_argument("--port", type=int)
 options = parser.parse_args()
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 if os.path.exists("waits"):  # until another program has taken the port
-    open("told", "w").write(options.port)
+    open("told", "w").write(str(options.port))
     open("waits").read()
     os.rename("waits", "waited")
-try:
-    server = http.server.HTTPServer((options.host, int(options.port)), http.server.SimpleHTTPRequestHandler)
-except OSError:
-    if os.path.exists("refused"):  # until the other program has left the port
-        open("refused").read()
-    sys.exit(255)
-server.serve_forever()
+for port in [options.port] if options.port else range(6006, 6106):
+    try:
+        server = http.server.HTTPServer((options.host, port), http.server.SimpleHTTPRequestHandler)
+    except OSError:
+        if os.path.exists("refused"):  # until the other program has left the port
+            open("refused").read()
+    else:
+        server.serve_forever()
+sys.exit(255)
 """
 
 URL = r"TensorBoard: http://localhost:(\d+)/"

@@ -51,7 +51,7 @@ def test_a_host_vouches_for_its_own_addresses_only(address: str) -> None:
     for said in (held, {"kind": "peer_seen", "seq": 1, "source": address}) if address not in ("", "\ud800") else ():
         liar = Host()
         liar.greets("10.0.0.1")
-        liar.session.order("hold_ports", ports={"worker:0": 2222}, exclusive=True)
+        liar.session.order("hold_ports", ports={"worker:0": 2222})
         liar.session.order("probe_peers", peers={})
         liar.says(wire.encode(said))
         assert liar.lost(), liar.events
@@ -279,7 +279,7 @@ def test_an_onlooker_waits_for_an_answer_as_a_whole(monkeypatch: pytest.MonkeyPa
 PLACE = {"roles": ["worker"], "role": "worker", "index": 0}
 START: dict[str, Any] = {
     "kind": "start_task", "order": 1, "task": "worker:0", "attempt": 0, "port": 0, "argv": ["train"], "env": {"A": "1"},
-    "unset": [], "workdir": "/", "inherit": True, "exclusive": False, "preload": [],
+    "unset": [], "workdir": "/", "inherit": True, "chooses_port": False, "preload": [],
     "tf_config": PLACE,
 }  # fmt: skip
 

@@ -294,13 +294,13 @@ class TestOtherHosts:
         assert "PATH" not in task.env
         assert task.argv[0] == "~/tf/bin/python"
         assert task_of(SMALLEST, env={"PATH": "/theirs"}).env["PATH"] == "/theirs"
-        assert not planned(SMALLEST).inherits_environment("10.0.0.1")
+        assert not planned(SMALLEST).host("10.0.0.1").inherits_environment
 
     def test_a_task_in_a_container_inherits_its_environment(self):
         """With the directory of `python`, if given, first on PATH; directories are not those of this machine."""
         container = {"docker": "c1"}
-        assert planned({**SMALLEST, "hosts": {"10.0.0.1": container}}).inherits_environment("10.0.0.1")
-        assert not planned({**SMALLEST, "hosts": {"10.0.0.1": container}}).is_like_here("10.0.0.1")
+        assert planned({**SMALLEST, "hosts": {"10.0.0.1": container}}).host("10.0.0.1").inherits_environment
+        assert not planned({**SMALLEST, "hosts": {"10.0.0.1": container}}).host("10.0.0.1").is_like_here
         assert "PATH" not in task_of(SMALLEST, hosts={"10.0.0.1": container}).env
         for python, path in (("/tf/bin/python", "/tf/bin:"), ("~/tf/bin/python", "${host:HOME}/tf/bin:")):
             task = task_of(SMALLEST, hosts={"10.0.0.1": {**container, "python": python}})

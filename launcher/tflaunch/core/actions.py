@@ -32,15 +32,10 @@ class LookUpNames(NamedTuple):
 
 
 class HoldPorts(NamedTuple):
-    """Choose and hold ports on a host: task to the wanted port, 0 for any.
-
-    ``exclusive``: the tasks bind their ports exclusively, on the loopback address only, and each accepts another
-    port than the wanted one.
-    """
+    """Choose and hold ports on a host: task to the wanted port, 0 for any."""
 
     host: str
     ports: dict[str, int]
-    exclusive: bool = False
 
 
 class ProbePeers(NamedTuple):

@@ -209,11 +209,12 @@ class TaskNotStarted(NamedTuple):
 
 
 class PortOpened(NamedTuple):
-    """The task listens on its port."""
+    """The task listens on its ``port``, which it may have chosen itself; 0 if unknown."""
 
     host: str
     task: str
     attempt: Attempt
+    port: Annotated[int, Range(0, 65535)] = 0
 
 
 class TaskExited(NamedTuple):

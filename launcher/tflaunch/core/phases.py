@@ -134,7 +134,7 @@ def _prepare(job: Job) -> Step:
     actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
     job, placing = _place_checkpoints(job)
-    return job, actions + placing + _hold_ports(job, to_prepare(job)) + hold_own_ports(job)
+    return job, actions + placing + _hold_ports(job, to_prepare(job))
 
 
 def _place_checkpoints(job: Job) -> tuple[Job, list[Action]]:
@@ -174,8 +174,7 @@ def welcome(job: Job, host: str) -> Step:
     """Prepare a host that returned for those of its tasks that restart alone."""
     actions: list[Action] = [SendFiles(host)] if policy.lacks_code(job, host) else []
     there = [task for task in job.plan.on_host(host) if task.role != SIDECAR]
-    actions += _hold_ports(job, [task for task in there if _is_to_prepare(job, task)])
-    return job, actions + hold_own_ports(job, host)
+    return job, actions + _hold_ports(job, [task for task in there if _is_to_prepare(job, task)])
 
 
 def _preparing(job: Job, now: float) -> Step:
@@ -238,7 +237,7 @@ def _running(job: Job, now: float) -> Step:
         back = ", ".join(lost_hosts.returned_hosts(job))
         culprit = Culprit(Cause.GROWTH, back, job.attempt, f"{back} is back")
         return fail(job, culprit, now, may_retry=True)
-    job, actions = _start_due(job, [*policy.waiting(job), *job.plan.with_own_ports()], now)
+    job, actions = _start_due(job, policy.waiting(job), now)
     job, more = spares.warm_up(job)
     job, joining = _retry_hosts(job, now)
     return job, actions + more + joining
@@ -248,9 +247,7 @@ def _start_due(job: Job, processes: Iterable[TaskPlan], now: float) -> Step:
     actions: list[Action] = []
     for process in processes:
         if policy.is_due(job, process, now):
-            task = job.tasks[process.task]
-            attempt = job.attempt if task.phase is TaskPhase.IDLE else task.attempt + 1
-            job, more = _start(job, [process], attempt, now)
+            job, more = _start(job, [process], job.tasks[process.task].attempt + 1, now)
             actions += more
     return job, actions
 
@@ -377,17 +374,3 @@ _PHASES: Mapping[Phase, Callable[[Job, float], Step]] = {
     Phase.BACKING_OFF: _backing_off,
     Phase.WAITING_FOR_HOSTS: _waiting_for_hosts,
 }
-
-
-def hold_own_ports(job: Job, host: str | None = None) -> list[Action]:
-    """Return requests for the ports of sidecars that wait for their own.
-
-    Every start needs a new port: another program may have taken the previous one. With ``host``, only that host's.
-    """
-    actions: list[Action] = []
-    for process in job.plan.with_own_ports():
-        task, is_connected = job.tasks[process.task], job.hosts[process.host].phase is HostPhase.CONNECTED
-        is_waiting = task.phase is TaskPhase.IDLE or (task.phase is TaskPhase.GONE and task.resume_at is not None)
-        if is_waiting and is_connected and host in (None, process.host):
-            actions.append(HoldPorts(process.host, {process.task: process.own_port or 0}, exclusive=True))
-    return actions

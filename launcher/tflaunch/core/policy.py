@@ -208,8 +208,7 @@ def can_be_restarted_alone(plan: Plan, task: TaskPlan) -> bool:
 
 def is_ready(job: Job, task: TaskPlan) -> bool:
     """Whether a task can start alone: its host has the code and holds the port."""
-    needs_port = task.address is not None and (has_cluster(job.plan.strategy) or task.own_port is not None)
-    has_port = not needs_port or task.task in job.ports
+    has_port = task.role == SIDECAR or not has_cluster(job.plan.strategy) or task.task in job.ports
     return job.hosts[task.host].phase is HostPhase.CONNECTED and not lacks_code(job, task.host) and has_port
 
 
@@ -217,7 +216,7 @@ def is_due(job: Job, task: TaskPlan, now: float) -> bool:
     """Whether a task can start alone now."""
     state = job.tasks[task.task]
     is_time = state.phase is TaskPhase.GONE and state.resume_at is not None and now >= state.resume_at
-    return (is_time or (state.phase is TaskPhase.IDLE and task.own_port is not None)) and is_ready(job, task)
+    return is_time and is_ready(job, task)
 
 
 def gang_started(job: Job) -> bool:

@@ -5,14 +5,13 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from tflaunch.clusterspec.values import Address
 from tflaunch.core import events, preflight, spares
 from tflaunch.core.host_state import CHECKPOINT, CODE, NAMES, PEERS, HostPhase
 from tflaunch.core.job_state import Cause, CopiedCheckpoint, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail
-from tflaunch.core.task_state import TaskPhase
 from tflaunch.plan import attempts
 
 _MOST_SHOWN = 8
@@ -83,22 +82,14 @@ def on_ports_held(job: Job, event: events.PortsHeld, now: float) -> Step:
     """Return the job after a host holds ports for its tasks."""
     if event.addresses:
         job = job.with_host(job.hosts[event.host]._replace(addresses=event.addresses))
-    own = _own_ports_in(job, event.ports)
-    if any(job.tasks[task].is_alive for task in own):
-        return job, []  # a second answer: it has already started on the first port
     job = job._replace(ports={**job.ports, **event.ports})
-    # A host has returned with tasks that restart alone, or a sidecar can start; neither waits for the other ports.
-    if job.phase is Phase.RUNNING or own:
+    if job.phase is Phase.RUNNING:  # a host has returned with tasks that restart alone, and wait for no other ports
         job = job._replace(plan=attempts.resolve(job.plan, event.ports))
     return job, []
 
 
 def on_ports_refused(job: Job, event: events.PortsRefused, now: float) -> Step:
     """Return the job after a host could not hold ports."""
-    if own := _own_ports_in(job, event.refused):  # they were requested apart, and no task waits for them
-        for task in (job.tasks[name] for name in own):
-            job = job if task.is_alive else job.with_task(task._replace(phase=TaskPhase.GONE, resume_at=None))
-        return job, []
     lines = [f"{task}: {reason}" for task, reason in event.refused.items()]
     return _refuse(job, Cause.PORTS, event.host, "\n".join([*lines, _OTHER_PORT]), now)
 
@@ -106,11 +97,6 @@ def on_ports_refused(job: Job, event: events.PortsRefused, now: float) -> Step:
 def _has_answered(job: Job, host: str, what: str) -> Job:
     state = job.hosts[host]
     return job.with_host(state._replace(awaits=state.awaits - {what}))
-
-
-def _own_ports_in(job: Job, answered: Container[str]) -> list[str]:
-    """Return the sidecars with a port of their own that a host has answered for."""
-    return [process.task for process in job.plan.with_own_ports() if process.task in answered]
 
 
 def on_peers_probed(job: Job, event: events.PeersProbed, now: float) -> Step:

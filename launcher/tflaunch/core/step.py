@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tflaunch.core import events, hosts, lost_hosts, policy, port_fence, preparation, restart_rules
 from tflaunch.core.host_state import HostPhase, HostState
 from tflaunch.core.job_state import Cause, Culprit, Formation, Job, Phase, StateTable
-from tflaunch.core.phases import Step, advance, fail, hold_own_ports, save, stop, stop_all
+from tflaunch.core.phases import Step, advance, fail, save, stop, stop_all
 from tflaunch.core.restart_budget import Reached
 from tflaunch.core.task_state import LIVING, Breakpoint, Exit, TaskPhase, TaskState, Unended
 from tflaunch.core.time_limits import on_time
@@ -77,20 +77,16 @@ def _on_started(job: Job, event: events.TaskStarted, now: float) -> Step:
 
 
 def _on_port_opened(job: Job, event: events.PortOpened, now: float) -> Step:
-    job = job.with_task(job.tasks[event.task]._replace(is_port_open=True))
+    job = job.with_task(job.tasks[event.task]._replace(is_port_open=True, port=event.port))
     if job.formation.is_complete or not policy.is_open(job):  # it stays complete while one worker restarts
         return job, []
     return job._replace(formation=job.formation._replace(is_complete=True, cluster_formed=True)), []
 
 
 def _on_gone(job: Job, event: events.TaskGone, now: float) -> Step:
-    task, process = job.tasks[event.task], job.plan.find(event.task)
+    task = job.tasks[event.task]
     reached = task.reached.furthest(Reached(checkpoint=event.checkpoint))
-    job = job.with_task(task._replace(phase=TaskPhase.GONE, since=now, reached=reached, unended=None))
-    if process.own_port is None:
-        return job, []
-    job = job._replace(ports={name: port for name, port in job.ports.items() if name != event.task})
-    return job, hold_own_ports(job)
+    return job.with_task(task._replace(phase=TaskPhase.GONE, since=now, reached=reached, unended=None)), []
 
 
 def _on_lingering(job: Job, event: events.TaskLingers, now: float) -> Step:

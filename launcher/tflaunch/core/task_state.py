@@ -92,7 +92,8 @@ class TaskState(NamedTuple):
 
     ``stop``: it was asked to stop. ``resume_at``: it restarts alone at this time, or as soon as its host is ready;
     ``budget`` is what such restarts have used. ``preload`` and ``tensorflow`` are as in `events.TaskStarted`;
-    ``reached`` is the progress of the attempt, ``metrics`` its last reported metrics. ``breakpoint`` is where it waits
+    ``port`` is the one on which it listens, 0 if that is not known; ``reached`` is the progress of the attempt,
+    ``metrics`` its last reported metrics. ``breakpoint`` is where it waits
     for a debugger. ``unended``: it was killed and has not ended, or its host has not confirmed that; it may still run
     even if it counts as gone.
     """
@@ -105,6 +106,7 @@ class TaskState(NamedTuple):
     preload: str = ""
     tensorflow: str = ""
     is_port_open: bool = False
+    port: int = 0
     breakpoint: Breakpoint | None = None
     stop: Stop | None = None
     exit: Exit = Exit()

@@ -246,7 +246,7 @@ def _board_news(before: Job, event: Event, after: Job) -> list[str]:
     task = after.tasks[tensorboard.NAME]
     if task is before.tasks[tensorboard.NAME]:
         return []
-    return tensorboard.reach(after.plan, after.ports[tensorboard.NAME]).lines() if isinstance(event, PortOpened) else []
+    return tensorboard.reach(after.plan, event.port).lines() if isinstance(event, PortOpened) else []
 
 
 def _without(job: Job) -> str:

@@ -96,8 +96,7 @@ def _board(job: Job) -> tensorboard.Reach | None:
     if process is None:
         return None
     task = job.tasks[process.task]
-    port = job.ports.get(process.task)
-    return tensorboard.reach(job.plan, port) if port and task.is_alive and task.is_port_open else None
+    return tensorboard.reach(job.plan, task.port) if task.is_alive and task.is_port_open else None
 
 
 def _reason(culprit: Culprit, job: Job) -> str:
@@ -179,7 +178,8 @@ def _address(job: Job, process: TaskPlan) -> str | None:
     """Return the address at which the others reach the task, with its chosen port."""
     if process.address is None:
         return None
-    return str(Address(process.address.host, job.ports.get(process.task) or process.address.port))
+    port = job.ports.get(process.task) or job.tasks[process.task].port or process.address.port
+    return str(Address(process.address.host, port))
 
 
 def state_of(job: Job, task: TaskState, host: str) -> str:

@@ -18,16 +18,11 @@ AUTO = "auto"
 SIDECAR = "sidecar"
 """The role of processes outside TF_CONFIG, which have names of their own."""
 
-OWN_PORT = "{port}"
-"""Word in the command of a sidecar that is replaced by the number of a port of its own."""
-
 FENCED, FENCED_OR_FAIL, PRIVATE, OPEN = "fenced", "fenced-or-fail", "private", "open"
 """Who may reach the tasks' ports: the cluster's hosts; the same, or the job does not run; its tasks only; everybody."""
 
 Seconds = Annotated[float, Range(-(2.0**40), 2.0**40)]
 """A duration."""
-
-Port = Annotated[int, Range(1, 65535)]
 
 DEFAULT_LEASE = 30.0
 SERVER_PROGRAM = "${host:TFLAUNCH_SERVER}"
@@ -46,10 +41,8 @@ FUNCTION_PROGRAM = f"{CODE_DIRECTORY}/{FUNCTION_DIRECTORY}/{function.PROGRAM}"
 class TaskPlan(NamedTuple):
     """Plan of one process. ``unset`` are variables that it does not inherit.
 
-    ``address`` is None for a sidecar without a port. ``required``: the job fails when it fails for good. ``reasons``:
-    variable of ``env`` to why tflaunch set it. ``own_port`` is the port that a sidecar would like to have for itself,
-    or None: it binds it exclusively, outside a private network, so each of its starts may get another one, which
-    replaces `OWN_PORT` in its command.
+    ``address`` is None for a sidecar, unless its program chooses a port when it starts (TensorBoard). ``required``: the
+    job fails when it fails for good. ``reasons``: variable of ``env`` to why tflaunch set it.
     """
 
     task: str
@@ -61,7 +54,6 @@ class TaskPlan(NamedTuple):
     unset: tuple[str, ...]
     required: bool = True
     reasons: Mapping[str, str] = {}
-    own_port: Port | None = None
 
     @property
     def role(self) -> str:
@@ -297,10 +289,6 @@ class Plan(_Fields):
         """Return the plan with the processes changed that move to other hosts."""
         variants = (each._replace(tasks=tuple(map(change, each.tasks))) for each in self.variants)
         return self._replace(variants=tuple(variants))
-
-    def with_own_ports(self) -> list[TaskPlan]:
-        """Return the sidecars that have a port of their own."""
-        return [sidecar for sidecar in self.sidecars if sidecar.own_port is not None]
 
     def find(self, task: str) -> TaskPlan:
         """Return the plan of one task.

@@ -14,7 +14,7 @@ from tflaunch.clusterspec.templates import ATTEMPT, CLUSTER, LEADER, MATRIX, NAM
 from tflaunch.clusterspec.values import ROLES, bracketed
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.attempts import addresses, with_tf_configs
-from tflaunch.plan.model import AUTO, OWN_PORT, Plan, TaskPlan
+from tflaunch.plan.model import AUTO, Plan, TaskPlan
 from tflaunch_worker import host_vars
 
 _LONGEST_NAME = 63
@@ -45,9 +45,6 @@ def fill(process: TaskPlan, plan: Plan, run: str, attempt: str) -> TaskPlan:
         run: the run's name.
         attempt: the number of the attempt.
     """
-    if process.own_port is not None and process.address is not None:
-        port = str(process.address.port or AUTO)
-        process = process._replace(argv=tuple(port if word == OWN_PORT else word for word in process.argv))
     texts = (*process.argv, process.workdir, *process.env.values())
     if not any("{" in text and PLACEHOLDER.search(text) for text in texts):
         return process

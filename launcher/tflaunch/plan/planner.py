@@ -202,7 +202,6 @@ class _Maker:
             argv=tensorboard.command(leader.argv[0], python, logdir),
             workdir=placeholders.as_the(leader, leader.workdir),
             required=False,
-            own_port=tensorboard.USUAL_PORT,
             **environment._replace(env=env)._asdict(),
         )
 

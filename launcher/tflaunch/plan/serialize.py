@@ -7,8 +7,7 @@ from typing import Any
 
 from tflaunch import records
 from tflaunch.clusterspec.values import ROLES, STRATEGIES
-from tflaunch.plan import tensorboard
-from tflaunch.plan.model import SIDECAR, Plan, SecretSource, TaskPlan
+from tflaunch.plan.model import Plan, SecretSource, TaskPlan
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
 
@@ -28,7 +27,7 @@ def from_json(data: object) -> Plan:
         plan = records.read_record(Plan, data)
         bare = plan.with_processes(_without_tf_config)
         _check(bare)
-        return bare.with_processes(tensorboard.with_own_port).with_variants(tensorboard.with_own_port)
+        return bare
     except ValueError as error:
         raise ValueError(f"the plan is damaged: {error}") from None
 
@@ -49,8 +48,6 @@ def _check(plan: Plan) -> None:
         role, _, index = task.task.partition(":")
         if role not in ROLES or not (index.isdecimal() and len(index) < 10):
             raise ValueError(f"{task.task[:60]!r} is not a task")
-    if any(process.own_port and (process.role != SIDECAR or process.address is None) for process in processes):
-        raise ValueError("own_port is for a sidecar with an address")
     ranks = [(ROLES.index(task.role), task.task_index) for task in plan.tasks]
     moved = [task for variant in plan.variants for task in variant.tasks]
     are_unique = len(names) == len(processes) and len(hosts) == len(plan.hosts) and ranks == sorted(set(ranks))

@@ -1,6 +1,7 @@
 """TensorBoard as a part of a run: its process, and how users reach it. Pure.
 
-It is a sidecar with a port of its own, on the host of the leading task.
+It is a sidecar on the host of the leading task. Its program takes `USUAL_PORT`, or the next free one; its agent looks
+which one that is.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import shlex
 from typing import NamedTuple
 
 from tflaunch.clusterspec.values import Address, bracketed, split_address
-from tflaunch.plan.model import OWN_PORT, SIDECAR, HostPlan, Plan, TaskPlan
+from tflaunch.plan.model import HostPlan, Plan, TaskPlan
 
 NAME = "tensorboard"
 USUAL_PORT = 6006
-"""The preferred port."""
+"""The port that it takes if it is free."""
 
 ADDRESS = Address("localhost", None)
 """Only users of its host can connect, because TensorBoard serves its data without authentication."""
@@ -31,7 +32,7 @@ _PYTHON = r"python[\d.]*"
 
 
 def command(program: str, otherwise: str, logdir: str) -> tuple[str, ...]:
-    """Return the command of TensorBoard; its port is not known yet.
+    """Return the command of TensorBoard, which chooses its port.
 
     Args:
         program: the program of the leading task; if it is a Python interpreter, its TensorBoard is used.
@@ -40,19 +41,12 @@ def command(program: str, otherwise: str, logdir: str) -> tuple[str, ...]:
     """
     python = program if re.fullmatch(_PYTHON, program.rpartition("/")[2]) else otherwise
     place = "${host:HOME}" + logdir[1:] if logdir == "~" or logdir.startswith("~/") else logdir
-    return (python, "-c", PROGRAM, "--logdir", place, HOST_OPTION, "127.0.0.1", "--port", OWN_PORT)
+    return (python, "-c", PROGRAM, "--logdir", place, HOST_OPTION, "127.0.0.1")
 
 
 def is_board(process: TaskPlan) -> bool:
     """Whether a process is the TensorBoard of a run, not a sidecar of that name."""
-    return process.task == NAME and process.own_port is not None
-
-
-def with_own_port(process: TaskPlan) -> TaskPlan:
-    """Return a process of a plan of 0.2, whose TensorBoard had another form, as today."""
-    if process.role != SIDECAR or process.address is None or process.own_port is not None:
-        return process
-    return process._replace(argv=(*process.argv[:-1], OWN_PORT), own_port=USUAL_PORT)
+    return process.task == NAME and process.address is not None
 
 
 def tensorboard_of(plan: Plan) -> TaskPlan | None:
@@ -85,7 +79,7 @@ def reach(plan: Plan, port: int) -> Reach:
     """Return how to reach the plan's TensorBoard, which listens on ``port``."""
     process = tensorboard_of(plan)
     assert process is not None
-    (host,) = (host for host in plan.hosts if host.host == process.host)
+    host = plan.host(process.host)
     url = f"http://localhost:{port}/"
     if host.is_local:
         return Reach(url)

@@ -35,6 +35,7 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.plan import attempts, placeholders, task_env
 from tflaunch.plan.attempts import addresses
 from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
+from tflaunch.plan.tensorboard import is_board
 from tflaunch.plan.tf_config import has_cluster, visible_roles
 from tflaunch.store.journal import Journal
 from tflaunch.store.log_sink import LogSink
@@ -213,8 +214,7 @@ class Run:
             case LookUpNames():
                 session.order("look_up_names", names=action.names)
             case HoldPorts():
-                is_private = self._job.plan.network == PRIVATE and not action.exclusive
-                session.order("hold_ports", ports=action.ports, exclusive=action.exclusive, private=is_private)
+                session.order("hold_ports", ports=action.ports, private=self._job.plan.network == PRIVATE)
             case ProbePeers():
                 self._set_fence(session)
                 about = {"ports": action.ports, "peers": action.peers, "run": self._job.run, "secret": self._secret}
@@ -270,10 +270,10 @@ class Run:
             "unforked": action.unforked,
             "tf_config": roles and {"roles": roles, "role": process.role, "index": process.task_index},
             "port": self._job.ports.get(action.task, 0),
-            "exclusive": process.own_port is not None,
+            "chooses_port": is_board(process),
             "stop_signal": None if process.role == SIDECAR else signals.number_of(plan.stop_signal),
             "left_files": {function.OUTCOME: function.MOST_BYTES} if plan.calls_function(process) else {},
-            "private": plan.network == PRIVATE and process.own_port is None,  # that port is for programs outside
+            "private": plan.network == PRIVATE and not is_board(process),  # whose port is for programs outside
         }
 
     def _program(self, process: TaskPlan, attempt: int) -> dict[str, object]:

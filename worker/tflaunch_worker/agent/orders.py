@@ -134,7 +134,7 @@ FIELDS: Dict[str, Dict[str, Check]] = {
     "acknowledge": {"seen": integer(), "streams": list_of(row(_ANY_TEXT, integer(), integer(), flag))},
     "set_cluster": {},  # these two are in their bodies
     "set_fence": {},
-    "hold_ports": {"ports": _ports, "exclusive": optional(flag), "private": optional(flag)},
+    "hold_ports": {"ports": _ports, "private": optional(flag)},
     "look_up_names": {"names": words},
     "probe_peers": {
         "ports": _ports,
@@ -147,7 +147,7 @@ FIELDS: Dict[str, Dict[str, Check]] = {
         "task": task,
         "attempt": attempt,
         "port": _port,
-        "exclusive": optional(flag),
+        "chooses_port": optional(flag),
         "left_files": optional(mapping_of(task, integer())),
         **COMMAND,
     },

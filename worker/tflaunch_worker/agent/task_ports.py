@@ -31,10 +31,9 @@ class TaskPorts:
                 self._link.say("network_refused", reason=reason)
                 return
         held, refused = {}, {}
-        hold = self._host.ports.hold_beside if message.get("exclusive") else self._host.ports.hold
         for task, port in message["ports"].items():
             try:
-                held[task] = hold(task, port)
+                held[task] = self._host.ports.hold(task, port)
             except PortTakenError as taken:
                 refused[task] = str(taken)
         if refused:
@@ -66,12 +65,13 @@ class TaskPorts:
 
     def begin(self, name: str, attempt: int, message: dict[str, Any], pid: Callable[[], int]) -> None:
         """Fence and watch the port of a starting task; ``pid`` returns its process, or 0."""
-        port, is_exclusive, is_private = message["port"], bool(message.get("exclusive")), bool(message.get("private"))
+        port = message["port"]
         self._attempts[name] = attempt
         if port:
-            if not is_exclusive:
-                self._tell_unfenced(name, self._host.fence.guard(name, self._host.ports.holder(name)))
-            self._watch.add(name, port, pid if is_exclusive else None, pid if is_private else None)
+            self._tell_unfenced(name, self._host.fence.guard(name, self._host.ports.holder(name)))
+            self._watch.add(name, port, pid if message.get("private") else None)
+        elif message.get("chooses_port"):
+            self._watch.add(name, 0, pid)
 
     def look_soon(self) -> None:
         """See whether ports are open, since a task has written output."""
@@ -83,7 +83,7 @@ class TaskPorts:
         self._host.fence.leave(name)
 
     def _opened(self, name: str, port: int) -> None:
-        self._link.say("port_opened", task=name, attempt=self._attempts[name])
+        self._link.say("port_opened", task=name, attempt=self._attempts[name], port=port)
         self._host.fence.note_opened(name)
         self._tell_unfenced(name, self._host.fence_gap(name, port))
 

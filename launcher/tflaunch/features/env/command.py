@@ -11,7 +11,7 @@ import click
 
 from tflaunch.cli.arguments.spec import read_file, set_option, source_name, spec_argument, warn
 from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
-from tflaunch.plan import attempts, placeholders, task_env, tensorboard
+from tflaunch.plan import placeholders, task_env
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.serialize import secret_in_shell
 from tflaunch_worker.inspect import interpreter
@@ -51,7 +51,6 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
         raise TflaunchError(
             f"{source_name(spec)}: there is no task {task!r}; the tasks are {', '.join(names)}", EXIT_USAGE
         )
-    made = attempts.resolve(made, {tensorboard.NAME: tensorboard.USUAL_PORT})
     unknown = [process.task for process in made.tasks if process.address and process.address.port is None]
     if unknown:
         hint = 'give it in the spec, for example "localhost:12345"'

@@ -65,10 +65,11 @@ def _serving(task: TaskPlan, server: tuple[str, ...]) -> TaskPlan:
 
 
 def _open(task: TaskPlan) -> TaskPlan:
-    """Make TensorBoard listen on an address that the engine can reach."""
+    """Make TensorBoard listen where the engine can reach it."""
     words = list(task.argv)
     if tensorboard.is_board(task):
         words[words.index(tensorboard.HOST_OPTION) + 1] = "0.0.0.0"  # noqa: S104 - a container's own
+        words += ["--port", str(tensorboard.USUAL_PORT)]
     return task._replace(argv=tuple(words))
 
 

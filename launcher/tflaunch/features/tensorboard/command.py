@@ -117,12 +117,12 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
             cwd=workdir,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
-            start_new_session=True,  # `is_listening` looks for its listener in this session
+            start_new_session=True,  # a signal reaches all of it, and no signal of ours
             preexec_fn=lambda: linux.die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - there is one thread
         )
         is_told = False
         while process.poll() is None:
-            if not is_told and listening_sockets.is_listening(port, process.pid):
+            if not is_told and port in listening_sockets.ports_of(process.pid):
                 say(f"TensorBoard: http://localhost:{port}/ (Ctrl-C stops it)")
                 is_told = True
             time.sleep(_POLL_INTERVAL)

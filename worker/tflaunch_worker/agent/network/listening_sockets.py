@@ -12,11 +12,11 @@ import re
 import socket
 import struct
 from collections import namedtuple
+from contextlib import suppress
 from typing import Collection, Iterator
 
 from tflaunch_worker import procfs
 from tflaunch_worker.agent.network import netlink
-from tflaunch_worker.inspect.usage import owners_of
 from tflaunch_worker.printable import printable
 
 _PROTOCOL = 4  # NETLINK_SOCK_DIAG
@@ -47,10 +47,13 @@ def ports_beside(pid: int) -> set[int]:
     return {found.port for found in from_tables(f"/proc/{pid}/net")}
 
 
-def is_listening(port: int, leader: int) -> bool:
-    """Return whether a process, its session or any below these listens on a port."""
-    links = _links(port)
-    return any(_holds_any(str(pid), links) for pid in owners_of(procfs.processes(), {leader: ""}))
+def ports_of(pid: int) -> set[int]:
+    """Return the TCP ports on which a process itself listens.
+
+    A fork of ours has our sockets, too, until it executes its program.
+    """
+    own = _sockets_of(str(pid)) - _sockets_of("self")
+    return {found.port for found in _all() if _link(found) in own}
 
 
 def owner(port: int) -> str | None:
@@ -63,7 +66,7 @@ def owner(port: int) -> str | None:
     pids = [name for name in os.listdir("/proc") if name.isdigit()]
     pid = next((name for name in pids if _is_held_for(name, port)), None)
     if pid is None and links:
-        pid = next((name for name in pids if _holds_any(name, links)), None)
+        pid = next((name for name in pids if not links.isdisjoint(_sockets_of(name))), None)
     if pid is None:
         return None
     run = _variables(pid).get("TFLAUNCH_RUN", "")
@@ -99,21 +102,21 @@ def _is_held_for(pid: str, port: int) -> bool:
 
 def _links(port: int) -> set[str]:
     """Return the /proc link targets of the sockets that listen on a port."""
-    return {f"socket:[{found.inode}]" for found in listeners(port)}
+    return set(map(_link, listeners(port)))
 
 
-def _holds_any(pid: str, links: set[str]) -> bool:
-    try:
-        descriptors = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return False  # another user's process, or an exited one
-    for descriptor in descriptors:
-        try:
-            if os.readlink(f"/proc/{pid}/fd/{descriptor}") in links:
-                return True
-        except OSError:
-            continue
-    return False
+def _link(found: Listener) -> str:
+    return f"socket:[{found.inode}]"
+
+
+def _sockets_of(pid: str) -> set[str]:
+    """Return the /proc link targets of what a process has open."""
+    links = set()
+    with suppress(OSError):  # another user's process, or an exited one
+        for descriptor in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(FileNotFoundError):  # closed meanwhile
+                links.add(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
+    return links
 
 
 def _all() -> list[Listener]:

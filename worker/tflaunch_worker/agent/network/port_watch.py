@@ -29,20 +29,17 @@ class PortWatch:
         self._loop = loop
         self._ours = ours
         self._opened = opened
-        self._waiting: dict[str, tuple[int, Callable[[], int] | None, Callable[[], int] | None]] = {}
+        self._waiting: dict[str, tuple[int, Callable[[], int] | None]] = {}
         self._since = 0.0
         self._is_scheduled = False
         self._looked_at = 0.0
 
-    def add(
-        self, task: str, port: int, leader: Callable[[], int] | None = None, process: Callable[[], int] | None = None
-    ) -> None:
-        """Watch a port that was just given to a starting task.
+    def add(self, task: str, port: int, process: Callable[[], int] | None = None) -> None:
+        """Watch the port of a starting task, 0 if its program will choose one.
 
-        ``leader`` returns the task's process; needed if another one might take the port and listen. ``process``
-        returns its pid; needed if it is in a network of its own.
+        ``process`` returns its pid; needed then, and if it is in a network of its own.
         """
-        self._waiting[task] = port, leader, process
+        self._waiting[task] = port, process
         self._since = self._loop.now()
         self._schedule()
 
@@ -70,9 +67,14 @@ class PortWatch:
     def _look_now(self) -> None:
         self._looked_at = self._loop.now()
         open_ports = listening_sockets.ports(self._ours()) if self._waiting else set()
-        for task, (port, leader, process) in list(self._waiting.items()):
-            if process is not None:
-                open_ports = listening_sockets.ports_beside(process())
-            if port in open_ports and (leader is None or listening_sockets.is_listening(port, leader())):
+        for task, (wanted, process) in list(self._waiting.items()):
+            if process is None:
+                listening = open_ports
+            elif wanted:
+                listening = listening_sockets.ports_beside(process())
+            else:
+                listening = listening_sockets.ports_of(process())
+            port = wanted or min(listening, default=0)
+            if port in listening:
                 del self._waiting[task]
                 self._opened(task, port)

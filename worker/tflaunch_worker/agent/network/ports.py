@@ -4,27 +4,20 @@ A held port is a socket that is bound, with SO_REUSEPORT. It keeps other process
 task itself: TensorFlow's gRPC server binds with SO_REUSEPORT when TF_GRPC_REUSE_PORT=true (measured with TensorFlow
 2.21). So nothing can take a port between the moment it is chosen and the moment the task listens on it. The socket
 listens only as part of the fence (`fence`).
-
-For a program that binds its port exclusively on 127.0.0.1, as TensorBoard does, the port is held on another loopback
-address only. That keeps it from other agents, but another process may still take it before that program listens. Then
-the program fails, and another port is held for its next attempt.
 """
 
 from __future__ import annotations
 
-import errno
 import functools
-import itertools
 import os
 import socket
-from typing import Callable, Iterable, Iterator, Tuple
+from typing import Callable, Iterator, Tuple
 
 from tflaunch_worker import procfs
 from tflaunch_worker.agent.network import listening_sockets
 
 LOWEST_CHOSEN = 10000
 _TRIES = 200
-_BESIDE = "127.96.6.6"
 
 
 class PortTakenError(Exception):
@@ -53,25 +46,14 @@ class Ports:
         held = self._held.get(task)
         if held is not None and port and held[0] == port:
             return port
-        return self._hold(task, [port] if port else _chosen(), _bind)
-
-    def hold_beside(self, task: str, port: int) -> int:
-        """Hold a port, or another if taken, for a task that binds it alone on 127.0.0.1.
-
-        Raises:
-            PortTakenError: no port could be held.
-        """
-        return self._hold(task, itertools.chain([port], _chosen()), _bind_beside)
-
-    def _hold(self, task: str, ports: Iterable[int], bind: Callable[[int], socket.socket]) -> int:
         self.release(task)
-        for port in ports:
+        for number in [port] if port else _chosen():
             try:
-                self._held[task] = port, bind(port)
+                self._held[task] = number, _bind(number)
             except PortTakenError as error:
                 taken = error
             else:
-                return port
+                return number
         raise taken
 
     def release(self, task: str) -> None:
@@ -121,24 +103,6 @@ def _bind(port: int) -> socket.socket:
         holder.close()
         raise PortTakenError(port, listening_sockets.owner(port)) from error
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    return holder
-
-
-def _bind_beside(port: int) -> socket.socket:
-    """Bind a port on an unused loopback address if a server could on 127.0.0.1.
-
-    Old connections in TIME_WAIT on 127.0.0.1 do not keep a server from listening, but would make our own bind fail.
-    """
-    if port in listening_sockets.ports():
-        raise PortTakenError(port)
-    holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        holder.bind((_BESIDE, port))
-        socket.create_server(("127.0.0.1", port)).close()
-    except OSError as error:
-        if error.errno != errno.EADDRNOTAVAIL:  # only Linux has all of 127.0.0.0/8
-            holder.close()
-            raise PortTakenError(port) from error
     return holder
 
 
