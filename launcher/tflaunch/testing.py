@@ -21,7 +21,7 @@ from tflaunch.clusterspec.values import ROLES
 from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:
-    from tflaunch.api import Result
+    from tflaunch.api.values import Result
     from tflaunch.plan.task_starter import SessionPart
 
 

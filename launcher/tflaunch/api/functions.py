@@ -83,7 +83,7 @@ class Call:
 
         Only what tasks fork from depends on it, so that functions and programs can be forked from the same process.
         """
-        task = next((task for task in plan.tasks if plan.is_like_here(task.host)), None)
+        task = next((task for task in plan.tasks if plan.host(task.host).is_like_here), None)
         if task is None or plan.preload in ((), (AUTO,)):
             return self.searched
         env = {name: value for name, value in {**os.environ, **task.env}.items() if name not in task.unset}

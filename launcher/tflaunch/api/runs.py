@@ -230,7 +230,9 @@ class Run:
         files = left_files_in(observer.directory)
         tasks = {name: _task_result(job, name, logs, files) for name in observer.tasks}
         is_here = locate_run(self.directory).has_supervisor_here
-        trusted = [name for name in tasks if self._trusts_hosts or (is_here and job.plan.is_local(job.host_of(name)))]
+        trusted = [
+            name for name in tasks if self._trusts_hosts or (is_here and job.plan.host(job.host_of(name)).is_local)
+        ]
         return Result(
             run=job.run,
             state=status.state_of_run(job, exit_code),
