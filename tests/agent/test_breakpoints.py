@@ -86,10 +86,7 @@ def begin(agent: Agent, program: str = PROGRAM, python: str = sys.executable, **
 
 def connect(agent: LocalAgent) -> socket.socket:
     """Connect as a process that stops."""
-    caller = socket.socket(socket.AF_UNIX)
-    with linux.short_path(str(agent.directory / "tasks/worker-0")) as short:
-        caller.connect(f"{short}/{breakpoints.SOCKET_NAME}")
-    return caller
+    return linux.connect_to(str(agent.directory / "tasks/worker-0"), breakpoints.SOCKET_NAME)
 
 
 def is_waiting(talk: Talk) -> bool:

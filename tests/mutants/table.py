@@ -377,7 +377,10 @@ MUTANTS: Mapping[str, Edit] = {
         "agents.session.Session._read_greeting", "in self._outbox.begin_link()", "in ()", Invariant("I5", 1306)
     ),
     "orders that were not obeyed are forgotten": Edit(
-        "agents.frame_link.CommandOutbox.forget", "self._waiting[0][0] <= obeyed", "True", Suite("unit/test_calls.py")
+        "agents.command_outbox.CommandOutbox.forget",
+        "self._waiting[0][0] <= obeyed",
+        "True",
+        Suite("unit/test_calls.py"),
     ),
     "a host that cannot be reached counts as dead": Edit(
         "agents.reconnect.Reconnector._look_at",
@@ -389,7 +392,7 @@ MUTANTS: Mapping[str, Edit] = {
         "agents.link_state.LinkHealth.why_lost", "unanswered >= self._lease / 2", "False", Suite("unit/test_stall.py")
     ),
     "a link over which messages come counts as silent": Edit(
-        "agents.frame_link.Frames.look", "self.heard_at = self._mailbox.now()", "pass", Invariant("I1", 47)
+        "tflaunch_worker.frames.Frames.look", "self.heard_at = self._loop.now()", "pass", Invariant("I1", 47)
     ),
     "hosts' clocks are taken for ours": Edit(
         "agents.link_state.HostClock.ours", "theirs - (most + least) / 2", "theirs", Invariant("I6", 0)
@@ -493,8 +496,8 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "events that a lost link has swallowed are not sent again": Edit(
         "tflaunch_worker.agent.supervisor_link.SupervisorLink.greet",
-        "for _, frame in self._unseen:",
-        "for _, frame in ():",
+        "for _, frame in self._unseen)",
+        "for _, frame in ())",
         Invariant("I5", 838),
     ),
     # ---- agent: tasks

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tflaunch.agents.calls import Calls
-from tflaunch.agents.frame_link import Frame
+from tflaunch.agents.command_outbox import Frame
 from tflaunch_worker import wire
 from tflaunch_worker.agent.calls import Calls as AgentCalls
 from tflaunch_worker.agent.services import AgentParts

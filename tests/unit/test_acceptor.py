@@ -15,6 +15,7 @@ from tflaunch.core.events import LONGEST_TIME
 from tflaunch_worker import wire
 from tflaunch_worker.agent.daemon import Acceptor
 from tflaunch_worker.agent.lease import Lease
+from tflaunch_worker.frames import Frames
 
 pytestmark = pytest.mark.unit
 
@@ -25,15 +26,19 @@ HELLO = {"kind": "hello", "protocol": wire.PROTOCOL, "run": "night", **SENT}
 class Door:
     def __init__(self) -> None:
         self.watched: dict[int, Callable[[], None]] = {}
-        self.admitted: list[tuple[dict[str, Any], bytes]] = []
+        self.admitted: list[dict[str, Any]] = []
         agent = SimpleNamespace(
             is_superseded=lambda message: int(message.get("fencing") or 0) < 3,
-            admit=lambda message, _connection, heard: self.admitted.append((message, heard)),
+            admit=self._admit,
             superseded=lambda: {"kind": "superseded", "by": 3},
             appearance=lambda: {"kind": "seen"},
         )
-        loop = SimpleNamespace(watch=self.watched.__setitem__, forget=self.watched.__delitem__)
+        loop = SimpleNamespace(now=lambda: 0.0, watch=self.watched.__setitem__, forget=self.watched.__delitem__)
         self._acceptor = Acceptor(loop, agent)  # type: ignore[arg-type]
+
+    def _admit(self, message: dict[str, Any], frames: Frames) -> None:
+        self.admitted.append(message)
+        frames.heard = lambda later, _: self.admitted.append(later)
 
     def connect(self) -> tuple[socket.socket, Callable[[], None]]:
         """Connect; return the other end, and a call that lets the agent read."""
@@ -53,12 +58,12 @@ class Door:
 
 
 def test_a_supervisor_is_admitted_with_all_that_it_has_sent() -> None:
-    frame, door = wire.encode(HELLO), Door()
+    frame, more, door = wire.encode(HELLO), {"kind": "keep_alive", "sent": 8.0}, Door()
     theirs, read = door.connect()
-    for piece in (frame[:9], frame[9:] + b"more"):
+    for piece in (frame[:9], frame[9:] + wire.encode(more)):
         theirs.sendall(piece)
         read()
-    assert door.admitted == [(HELLO, frame + b"more")]
+    assert door.admitted == [HELLO, more]
 
 
 def test_an_older_supervisor_is_told_that_it_was_replaced() -> None:

@@ -207,7 +207,7 @@ def test_a_host_that_reads_nothing_is_not_written_to_for_ever(host: Host) -> Non
     host.lines[0].is_full = True
     for _ in range(100):
         for _ in range(1000):
-            host.session.calls.begin("measure", Waiter())
+            host.session.calls.begin("measure", Waiter(), why="x" * 10_000)
         host.wait(0)
         if not host.session.is_linked:
             break

@@ -232,8 +232,7 @@ def test_the_socket_of_a_supervisor_has_its_name_only_while_it_listens(
     monkeypatch.setattr(socket.socket, "listen", note)
     server = ControlServer(place / NEW, Mailbox(), lambda *_: None)
     assert (named, os.listdir(place / NEW)) == ([False], [SOCKET_NAME])
-    with socket.socket(socket.AF_UNIX) as client, linux.short_path(str(place / NEW)) as short:
-        client.connect(f"{short}/{SOCKET_NAME}")
+    linux.connect_to(str(place / NEW), SOCKET_NAME).close()
     server.close(None)
     assert os.listdir(place / NEW) == []
 

@@ -10,8 +10,7 @@ import signal
 import socket
 import struct
 import time
-from contextlib import contextmanager
-from typing import Callable, Iterator
+from typing import Callable
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -269,16 +268,44 @@ def count_gpus() -> int | None:
         return None if any(map(os.path.exists, (NVIDIA_DRIVER, *_OTHER_GPUS))) else 0
 
 
-@contextmanager
-def short_path(directory: str) -> Iterator[str]:
-    """Yield a short path of ``directory``, valid inside the ``with`` block.
+def connect_to(directory: str, name: str, patience: float | None = None) -> socket.socket:
+    """Return a connection to the Unix socket with a name in a directory, however deep that is.
+
+    ``patience``: its timeout in seconds.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    return _at_socket(directory, name, socket.socket.connect, patience)
+
+
+def bind_to(directory: str, name: str) -> socket.socket:
+    """Return a Unix socket that is bound to a name in a directory, however deep that is.
 
     Raises:
         OSError: the directory does not exist.
     """
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        short = f"/proc/self/fd/{descriptor}"
-        yield short if os.path.isdir(short) else directory
-    finally:
-        os.close(descriptor)
+        return _at_socket(directory, name, socket.socket.bind)
+    except OSError as error:
+        error.filename = os.path.join(directory, name)
+        raise
+
+
+def _at_socket(
+    directory: str, name: str, use: Callable[[socket.socket, str], object], patience: float | None = None
+) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.settimeout(patience)
+    try:
+        # The address of a socket has at most 108 bytes.
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            short = f"/proc/self/fd/{descriptor}"
+            use(made, f"{short if os.path.isdir(short) else directory}/{name}")
+        finally:
+            os.close(descriptor)
+    except OSError:
+        made.close()
+        raise
+    return made

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from tflaunch import feature_faults
-from tflaunch.agents.frame_link import Frame
+from tflaunch.agents.command_outbox import Frame
 from tflaunch_worker import fields, wire
 from tflaunch_worker.printable import printable
 

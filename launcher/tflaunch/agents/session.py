@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tflaunch.agents import calls, output, replies
-from tflaunch.agents.frame_link import CommandOutbox, Frame, Frames
+from tflaunch.agents.command_outbox import CommandOutbox, Frame
 from tflaunch.agents.link_state import HostClock, LinkHealth, LinkState, Takeover, Terms
 from tflaunch.agents.reconnect import Reconnector
 from tflaunch.agents.replies import EventCursor, ExpectedReplies
@@ -20,11 +20,13 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import AgentConnector, DelayTeller, Link
 from tflaunch_worker import fields, wire
+from tflaunch_worker.frames import Frames
 from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 
 _BEATS = 3  # keep-alives per heartbeat timeout: two may be late without harm
 _LONGEST_REASON = 200
+_MOST_MESSAGE = 4 * 1024 * 1024  # the longest message lists 50,000 files that a host lacks
 _BEFORE_GREETING = ("superseded", "refused", "greeted")
 
 
@@ -60,6 +62,7 @@ class Session:
         self._takeover = Takeover.NONE
         self._is_leaving = False
         self._is_acknowledging = False
+        self._link: Link
         self._frames: Frames | None = None
         self._upload: CodeUpload | None = None
         self.calls = calls.Calls(self._send)
@@ -164,7 +167,9 @@ class Session:
         self._mailbox.put(events.HostLost(self.host, printable(reason) or "it ended unexpectedly", is_faulty))
 
     def _use(self, link: Link) -> None:
-        self._frames = Frames(link, self._mailbox, self._read, self._lose, self._punish)
+        self._link = link
+        self._frames = Frames(link.socket, self._mailbox, self._read, self._lose, _MOST_MESSAGE)
+        self._frames.violated = self._punish
         self._health.note_link(self._mailbox.now(), self._event_cursor.seen)
         terms = self._terms._asdict()
         del terms["heartbeat"], terms["clock"]
@@ -275,6 +280,7 @@ class Session:
     def _hang_up(self) -> None:
         if self._frames is not None:
             self._frames.close()
+            self._link.close()
         self._frames = None
         if self.is_greeted:
             self._state = LinkState.RECONNECTING
@@ -285,7 +291,7 @@ class Session:
 
     def _send(self, frame: Frame) -> None:
         if self._frames is not None:
-            self._frames.send(frame)
+            self._frames.send(*frame)
 
     # ---- receiving
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tflaunch.feature import features, load
 from tflaunch.store import run_lock
 from tflaunch.store.run_dir import JOURNAL_NAME, SOCKET_NAME
-from tflaunch_worker.linux import short_path
+from tflaunch_worker import linux
 
 if TYPE_CHECKING:
     import subprocess
@@ -84,14 +84,7 @@ class RunLocation:
 
     def connect_to_supervisor(self) -> tuple[socket.socket, subprocess.Popen[bytes] | None]:
         """Connect to the supervisor, or raise OSError; return socket and relaying process."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            with short_path(str(self.directory)) as short:
-                connection.connect(f"{short}/{SOCKET_NAME}")
-        except OSError:
-            connection.close()
-            raise
-        return connection, None
+        return linux.connect_to(str(self.directory), SOCKET_NAME), None
 
     def wait_until_begun(self, say: Callable[[str], None], pause: Callable[[float], None]) -> None:
         """Wait until the run has a journal, if it has to wait; say what it waits for."""

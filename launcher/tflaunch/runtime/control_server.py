@@ -17,7 +17,7 @@ from tflaunch.core.job_state import Job
 from tflaunch.mailbox import Mailbox
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import linux, wire
-from tflaunch_worker.linux import short_path
+from tflaunch_worker.frames import Frames
 from tflaunch_worker.printable import printable
 
 _MOST_CALLERS = 256
@@ -54,71 +54,33 @@ class Caller:
     def __init__(self, connection: socket.socket, mailbox: Mailbox, heard: _Heard) -> None:
         self.follows = False
         self.closed: Callable[[], None] = lambda: None
-        self._socket = connection
-        self._mailbox = mailbox
-        self._heard = heard
-        self._decoder = wire.Decoder(_MOST_REQUEST)
-        self._out = bytearray()
         self.is_open = True
-        connection.setblocking(False)
-        mailbox.watch(connection.fileno(), self._serve)
+
+        def hear(message: dict[str, Any], body: bytes) -> None:
+            heard(self, {**message, "body": body})
+
+        def lose(_: str) -> None:
+            self.close()
+
+        self._frames = Frames(connection, mailbox, hear, lose, _MOST_REQUEST, _MOST_UNREAD)
 
     def say(self, kind: str, body: bytes = b"", /, **fields: Any) -> None:
         """Send a message, or buffer it until the terminal reads."""
-        if not self.is_open:
-            return
-        self._out += wire.encode({"kind": kind, **fields}, body)
-        if len(self._out) > _MOST_UNREAD:
-            self.close()
-        else:
-            self._flush()
+        if self.is_open:
+            self._frames.send(wire.encode({"kind": kind, **fields}, body))
 
     @property
     def has_unread(self) -> bool:
         """Whether the terminal has not yet read what came before."""
-        return bool(self._out)
+        return self._frames.unsent > 0
 
     def close(self, patience: float = 0.0) -> None:
         """Disconnect; ``patience``: seconds to keep delivering unread answers."""
-        if not self.is_open:
-            return
-        self.is_open = False
-        self._mailbox.forget(self._socket.fileno())
-        if self._out and patience > 0:
-            self._socket.settimeout(patience)
-            try:
-                self._socket.sendall(self._out)
-            except OSError:
-                pass  # a terminal that does not read is not waited for
-        self._socket.close()
-        with feature_faults.isolated():
-            self.closed()
-
-    def _serve(self) -> None:
-        self._flush()
-        try:
-            data = self._socket.recv(_MOST_REQUEST) if self.is_open else b""
-            messages = self._decoder.feed(data)
-        except BlockingIOError:
-            return
-        except (OSError, wire.WireError):
-            data, messages = b"", []
-        if not data:
-            self.close()
-        for message, body in messages:
-            self._heard(self, {**message, "body": body})
-
-    def _flush(self) -> None:
-        while self._out:
-            try:
-                sent = self._socket.send(self._out)
-            except BlockingIOError:
-                break
-            except OSError:
-                self.close()
-                return
-            del self._out[:sent]
-        self._mailbox.watch_writable(self._socket.fileno(), bool(self._out))
+        if self.is_open:
+            self.is_open = False
+            self._frames.close(patience)
+            with feature_faults.isolated():
+                self.closed()
 
 
 class ControlServer:
@@ -139,12 +101,7 @@ class ControlServer:
         # It gets its name once it listens: a client that finds no listener takes the run for lost.
         unnamed = self._path.with_name(f"{SOCKET_NAME}.new")
         unnamed.unlink(missing_ok=True)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with short_path(str(directory)) as short:
-            try:
-                self._listener.bind(f"{short}/{unnamed.name}")
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, str(self._path)) from None
+        self._listener = linux.bind_to(str(directory), unnamed.name)
         os.chmod(unnamed, 0o600)
         self._inode = unnamed.stat().st_ino
         self._listener.listen(64)

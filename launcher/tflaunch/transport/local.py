@@ -14,7 +14,6 @@ import tflaunch_worker
 from tflaunch import private_files
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import boot, feature, linux, orphans, procfs
-from tflaunch_worker.linux import short_path
 
 _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard import main; main()"
 # -I -S: nothing in the user's environment can change which agent starts, or how fast.
@@ -130,12 +129,9 @@ class LocalConnector:
 
     def _connected(self) -> LocalLink | None:
         """Connect to the socket of an agent that another started; None without one."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            with short_path(str(self._directory)) as directory:
-                connection.connect(f"{directory}/{tflaunch_worker.SOCKET_NAME}")
+            connection = linux.connect_to(str(self._directory), tflaunch_worker.SOCKET_NAME)
         except OSError:
-            connection.close()
             return None
         agent, _ = linux.peer_of(connection)
         guard = procfs.parent_of(agent)
@@ -161,16 +157,11 @@ class LocalConnector:
 
 
 class LocalLink:
-    """The supervisor's end of a socket pair."""
+    """The supervisor's end of a connection on this machine."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-
-    @property
-    def socket(self) -> socket.socket:
-        """The supervisor's end."""
-        return self._socket
+        self.socket = connection
 
     def close(self) -> None:
         """Close the link."""
-        self._socket.close()
+        self.socket.close()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tflaunch_worker.agent.task import Task
     from tflaunch_worker.agent.task_output import Stream
     from tflaunch_worker.event_loop import Loop, Timer
+    from tflaunch_worker.frames import Frames
     from tflaunch_worker.inspect.usage import Figures
 
 _GUARD_TELLS = 0.1  # seconds until TERM, in which the guard tells whether the tasks have got one
@@ -64,15 +65,13 @@ class Agent:
         """Serve this client from now on."""
         self._link.connect(connection)
 
-    def admit(self, message: dict[str, Any], connection: socket.socket, heard: bytes) -> None:
-        """Make the sender of this ``hello`` the supervisor, and close any earlier link.
-
-        ``heard``: the bytes received from it so far.
-        """
+    def admit(self, message: dict[str, Any], frames: Frames) -> None:
+        """Make the sender of this ``hello`` the supervisor, and close any earlier link."""
         if (message.get("fencing") or 0) > self._fencing:
             self._fencing = message["fencing"]
             self._link.dismiss(self.superseded())
-        self._link.connect(connection, heard)
+        self._link.use(frames)
+        self._obey(message, b"")
 
     def is_superseded(self, message: dict[str, Any]) -> bool:
         """Return whether this ``hello`` is of a supervisor that another has replaced."""

@@ -12,10 +12,10 @@ from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.agent import Agent
 from tflaunch_worker.agent.host import Host
 from tflaunch_worker.event_loop import Loop
+from tflaunch_worker.frames import Frames
 from tflaunch_worker.signals import ENDING, OF_TERMINALS
 from tflaunch_worker.socket_messages import receive_message
 
-_RECEIVE = 64 * 1024
 _MOST_WAITING = 16
 _FIRST_WORDS = ("hello", "look")
 
@@ -42,13 +42,7 @@ def serve(directory: str, connection: socket.socket, umask: int, guard: socket.s
 
 
 def _listen(directory: str, loop: Loop, agent: Agent) -> None:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        with linux.short_path(directory) as short:
-            listener.bind(f"{short}/{SOCKET_NAME}")
-    except OSError as error:
-        error.filename = os.path.join(directory, SOCKET_NAME)
-        raise
+    listener = linux.bind_to(directory, SOCKET_NAME)
     listener.listen(1)
     listener.setblocking(False)
     acceptor = Acceptor(loop, agent)
@@ -116,48 +110,33 @@ class Acceptor:
     def __init__(self, loop: Loop, agent: Agent) -> None:
         self._loop = loop
         self._agent = agent
-        self._waiting: dict[int, socket.socket] = {}
+        self._waiting: list[Frames] = []
 
     def accept(self, connection: socket.socket) -> None:
         """Wait for a connection's first frame; when too many wait, the oldest is closed."""
         if len(self._waiting) >= _MOST_WAITING:
-            self._forget(next(iter(self._waiting.values()))).close()
-        connection.setblocking(False)
-        self._waiting[connection.fileno()] = connection
-        decoder, heard = wire.Decoder(), bytearray()
+            self._waiting.pop(0).close()
+        frames = Frames(connection, self._loop, lambda message, _: self._open(frames, message), lambda _: end())
 
-        def read() -> None:
-            try:
-                data = connection.recv(_RECEIVE)
-                messages = decoder.feed(data)
-            except BlockingIOError:
-                return
-            except (OSError, wire.WireError):
-                data, messages = b"", []
-            heard.extend(data)
-            if messages or not data:
-                self._forget(connection)
-                self._open(connection, messages[0][0] if messages else {}, bytes(heard))
+        def end() -> None:
+            self._waiting.remove(frames)
+            frames.close()
 
-        self._loop.watch(connection.fileno(), read)
+        self._waiting.append(frames)
 
-    def _forget(self, connection: socket.socket) -> socket.socket:
-        del self._waiting[connection.fileno()]
-        self._loop.forget(connection.fileno())
-        return connection
-
-    def _open(self, connection: socket.socket, message: dict[str, Any], heard: bytes) -> None:
-        """Handle a connection's first frame; ``heard`` is everything received so far."""
-        kind = message.get("kind")
+    def _open(self, frames: Frames, message: dict[str, Any]) -> None:
+        """Handle a connection's first message."""
+        self._waiting.remove(frames)
+        kind = message["kind"]
         try:
             if kind in orders.FIELDS:
                 orders.check(message, orders.FIELDS[kind])
             if kind == "hello" and not self._agent.is_superseded(message):
-                self._agent.admit(message, connection, heard)
+                self._agent.admit(message, frames)
                 return
             if kind in _FIRST_WORDS:
                 answer = self._agent.superseded() if kind == "hello" else self._agent.appearance()
-                connection.send(wire.encode(answer))
-        except (OSError, ValueError):
-            pass  # the peer has disconnected or sent an invalid message
-        connection.close()
+                frames.send(wire.encode(answer))
+        except ValueError:
+            pass  # the message is invalid
+        frames.close()

@@ -6,101 +6,68 @@ acknowledged it, and a new socket continues from there.
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from typing import TYPE_CHECKING, Callable
 
 from tflaunch_worker import wire
 from tflaunch_worker.agent.task_output import Stream
+from tflaunch_worker.frames import Frames
 
 if TYPE_CHECKING:
-    from tflaunch_worker.event_loop import Loop
+    import socket
 
-_RECEIVE = 256 * 1024
+    from tflaunch_worker.event_loop import Loop
+    from tflaunch_worker.frames import Heard
+
 _LAST_WORD = 0.2  # seconds for sending a final message
 
 
 class SupervisorLink:
-    """Queues events and output for the supervisor; events go first."""
+    """Keeps events and output for the supervisor; events go first."""
 
-    def __init__(
-        self,
-        loop: Loop,
-        received: Callable[[dict[str, object], bytes], None],
-        lost: Callable[[], None],
-    ) -> None:
+    def __init__(self, loop: Loop, received: Heard, lost: Callable[[], None]) -> None:
         self._loop = loop
         self._received = received
         self._lost = lost
-        self._socket: socket.socket | None = None
-        self._decoder = wire.Decoder()
-        self._out = bytearray()
+        self._frames: Frames | None = None
         self._unseen: deque[tuple[int, bytes]] = deque()
         self._seq = 0
         self._is_greeted = False
         self._streams: dict[str, dict[int, Stream]] = {}  # by task, then by attempt
         self._ready: dict[tuple[str, int], Stream] = {}
 
-    # ---- the socket
+    # ---- the connection
 
-    def connect(self, connection: socket.socket, heard: bytes = b"") -> None:
-        """Use this socket; close an older one, because the newest supervisor is right.
+    def connect(self, connection: socket.socket) -> None:
+        """Use this socket."""
+        self.use(Frames(connection, self._loop, self._received, self._lose))
 
-        ``heard``: bytes already received from it.
-        """
+    def use(self, frames: Frames) -> None:
+        """Use this connection; close an older one, because the newest supervisor is right."""
         self.disconnect()
-        connection.setblocking(False)
-        self._socket = connection
-        self._decoder = wire.Decoder()
-        self._loop.watch(connection.fileno(), self._serve)
-        if heard:
-            self._read(heard)
+        frames.heard, frames.lost, frames.violated = self._received, self._lose, self._lose
+        frames.refill = self._next_output
+        self._frames = frames
 
     def disconnect(self) -> None:
-        """Close the socket; unacknowledged events and output are kept."""
-        if self._socket is not None:
-            self._loop.forget(self._socket.fileno())
-            self._socket.close()
-            self._socket = None
+        """Close the connection; unacknowledged events and output are kept."""
+        if self._frames is not None:
+            self._frames.close()
+            self._frames = None
         self._is_greeted = False
-        self._out.clear()
 
     @property
     def is_connected(self) -> bool:
         """Whether a supervisor is connected."""
-        return self._socket is not None
+        return self._frames is not None
 
-    def _serve(self) -> None:
-        connection = self._socket
-        assert connection is not None
-        try:
-            data = connection.recv(_RECEIVE)
-        except BlockingIOError:
-            self.flush()
-            return
-        except OSError:
-            data = b""
-        if data:
-            self._read(data)
-        else:
-            self._lose()
-
-    def _read(self, data: bytes) -> None:
-        connection = self._socket
-        try:
-            messages = self._decoder.feed(data)
-        except wire.WireError:
-            self._lose()
-            return
-        for message, body in messages:
-            if self._socket is connection:  # otherwise it was refused, and its remaining messages are ignored
-                self._received(message, body)
-        if self._socket is connection:
-            self.flush()
-
-    def _lose(self) -> None:
+    def _lose(self, _: str = "") -> None:
         self.disconnect()
         self._lost()
+
+    def _send(self, frame: bytes) -> None:
+        if self._frames is not None:
+            self._frames.send(frame)
 
     # ---- events
 
@@ -110,31 +77,28 @@ class SupervisorLink:
         frame = wire.encode({"kind": kind, "seq": self._seq, **fields})
         self._unseen.append((self._seq, frame))
         if self._is_greeted:
-            self._out += frame
-            self.flush()
+            self._send(frame)
 
     @property
     def has_unsent(self) -> bool:
         """Whether the supervisor has not read everything yet."""
-        return bool(self._out)
+        return self._frames is not None and self._frames.unsent > 0
 
     def answer(self, kind: str, body: bytes = b"", /, **fields: object) -> None:
-        """Send a message, with what it carries; it is discarded if the socket is lost."""
+        """Send a message, with what it carries; it is discarded if the connection is lost."""
         if self._is_greeted:
-            self._out += wire.encode({"kind": kind, **fields}, body)
-            self.flush()
+            self._send(wire.encode({"kind": kind, **fields}, body))
 
     def greet(self, seen: int, **fields: object) -> None:
         """Answer a supervisor that has seen events up to ``seen``; send the later ones."""
         self.forget_seen(seen)
         streams = {(task, number): one for task, attempts in self._streams.items() for number, one in attempts.items()}
-        self._out += wire.encode({"kind": "greeted", "streams": list(streams), **fields})
-        for _, frame in self._unseen:
-            self._out += frame
         for stream in streams.values():
             stream.rewind()
         self._ready.update(streams)
         self._is_greeted = True
+        greeting = wire.encode({"kind": "greeted", "streams": list(streams), **fields})
+        self._send(b"".join([greeting, *(frame for _, frame in self._unseen)]))  # before any output
 
     def refuse(self, reason: str) -> None:
         """Send the reason why this supervisor cannot be served, and close the connection."""
@@ -142,12 +106,9 @@ class SupervisorLink:
 
     def dismiss(self, message: dict[str, object]) -> None:
         """Send a final message, and close the connection."""
-        if self._socket is not None and not self._out:  # otherwise the message would land in the middle of a frame
-            self._socket.settimeout(_LAST_WORD)  # a stopped supervisor does not read
-            try:
-                self._socket.sendall(wire.encode(message))
-            except OSError:
-                pass
+        if self._frames is not None and not self.has_unsent:  # it does not read, or may read output that others log
+            self._frames.send(wire.encode(message))
+            self._frames.close(_LAST_WORD)
         self._lose()
 
     def forget_seen(self, seen: int) -> None:
@@ -164,7 +125,7 @@ class SupervisorLink:
     def has_output(self, stream: Stream) -> None:
         """Schedule a stream that has new output for sending."""
         self._ready[(stream.task, stream.attempt)] = stream
-        self.flush()
+        self._flush()
 
     def acknowledge(self, task: str, attempt: int, offset: int, is_complete: bool) -> None:
         """Note a stream's acknowledged ``offset``; ``is_complete``: its end, too."""
@@ -178,6 +139,7 @@ class SupervisorLink:
             self._ready.update({(task, number): later for number, later in attempts.items()})
         else:
             self._ready[(task, attempt)] = stream
+        self._flush()
 
     def _forget(self, stream: Stream) -> None:
         del self._streams[stream.task][stream.attempt]
@@ -189,36 +151,22 @@ class SupervisorLink:
     @property
     def has_heard_all(self) -> bool:
         """Whether the supervisor has acknowledged all output and nothing is queued."""
-        return not self._out and not self._streams
+        return not self.has_unsent and not self._streams
 
-    # ---- sending
+    def _flush(self) -> None:
+        if self._frames is not None:
+            self._frames.flush()
 
-    def flush(self) -> None:
-        """Send as much as the socket accepts; the rest follows when it is writable again."""
-        while self._socket is not None and self._is_greeted:
-            if not self._out and not self._next_output():
-                self._loop.watch_writable(self._socket.fileno(), False)
-                return
-            try:
-                sent = self._socket.send(self._out)
-            except BlockingIOError:
-                self._loop.watch_writable(self._socket.fileno(), True)
-                return
-            except OSError:
-                return  # the read side notices the error and cleans up
-            del self._out[:sent]
-
-    def _next_output(self) -> bool:
-        """Queue one frame of output from the next stream; return whether there was one."""
-        while self._ready:
+    def _next_output(self) -> bytes | None:
+        """Return one frame of output from the next stream, None if there is none."""
+        while self._ready and self._is_greeted:
             key, stream = next(iter(self._ready.items()))
             del self._ready[key]
             frame = None if self._has_earlier(stream) else stream.next_frame()
             if frame is not None:
                 self._ready[key] = stream  # to the end of the queue, so that no task starves the others
-                self._out += frame
-                return True
-        return False
+                return frame
+        return None
 
     def _has_earlier(self, stream: Stream) -> bool:
         """Return whether an earlier attempt's output, sent first, is not acknowledged yet."""

@@ -324,16 +324,13 @@ class Breakpoints:
 
 def listen(directory: str) -> socket.socket | None:
     """Listen for processes of the task with this directory; return None on failure."""
-    listener = socket.socket(socket.AF_UNIX)
+    path = os.path.join(directory, SOCKET_NAME)
     try:
-        with linux.short_path(directory) as short:
-            path = f"{short}/{SOCKET_NAME}"
-            if os.path.lexists(path):
-                os.unlink(path)
-            listener.bind(path)
-        listener.listen(128)
-        listener.setblocking(False)
+        if os.path.lexists(path):
+            os.unlink(path)
+        listener = linux.bind_to(directory, SOCKET_NAME)
     except OSError:
-        listener.close()
         return None
+    listener.listen(128)
+    listener.setblocking(False)
     return listener

@@ -148,16 +148,12 @@ def _connect(path: str) -> socket.socket | None:
 
 
 def _reach(path: str) -> socket.socket | None:
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.settimeout(_PATIENCE)
-    directory, name = os.path.split(path)
     try:
-        with linux.short_path(directory) as short:
-            connection.connect(f"{short}/{name}")
-        if linux.is_same_user(connection):
-            return connection
+        connection = linux.connect_to(*os.path.split(path), patience=_PATIENCE)
     except OSError:
-        pass
+        return None
+    if linux.is_same_user(connection):
+        return connection
     connection.close()
     return None
 

@@ -64,18 +64,15 @@ def _listen(path: str) -> socket.socket | None:
     """Listen at a server's path; if another server lives there, touch it, return None."""
     directory, name = os.path.split(path)
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with open(os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # no limit: it ends with the agent, which waits for a limited time
         if warm_client.ask(path, {"kind": "touch"}) is not None:
-            listener.close()
             return None
         warm_client.end_server(path)  # one that is stopped
         warm_client.end_oldest(directory, _MOST_SERVERS - 1)
-        with linux.short_path(directory) as short:
-            if os.path.lexists(path):
-                os.unlink(path)
-            listener.bind(f"{short}/{name}")
+        if os.path.lexists(path):
+            os.unlink(path)
+        listener = linux.bind_to(directory, name)
         listener.listen(16)
     return listener
 
