@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from tflaunch.plan.model import Plan
     from tflaunch.runtime.watchers import Supervision
 
-_FEATURES = "tflaunch.features"
-_ENTRY_POINTS = "tflaunch.features"
-_GONE = ("tflaunch.rooms", "tflaunch.discovery")  # entry points that it has replaced
+_FEATURES = "tflaunch.features"  # a package, and entry points
 
 load = features_of_agents.load
 
@@ -278,11 +276,7 @@ def _features_of_others() -> dict[str, Feature]:
     from importlib.metadata import entry_points  # takes 15 ms, and hardly anybody has one
 
     found = {}
-    for point in [point for group in (_ENTRY_POINTS, *_GONE) for point in entry_points(group=group)]:
-        if point.group in _GONE:
-            remedy = f"declare a Feature at {_ENTRY_POINTS}, not at {point.group} (docs/extending.md)"
-            feature_faults.leave_out(point.name, ImportError(remedy))
-            continue
+    for point in entry_points(group=_FEATURES):
         try:
             found[point.name] = point.load()
             feature_faults.note_modules(point.name, point.value.partition(":")[0].partition(".")[0])
@@ -316,7 +310,6 @@ def _offers_features(path: str) -> bool:
 def _names_group(path: str, name: str) -> bool:
     try:
         with open(os.path.join(path, name, "entry_points.txt"), encoding="utf-8") as file:
-            text = file.read()
-            return any(f"[{group}]" in text for group in (_ENTRY_POINTS, *_GONE))
+            return f"[{_FEATURES}]" in file.read()
     except (OSError, ValueError):
         return False

@@ -23,15 +23,15 @@ PROJECT = """
 name = "tflaunch-{name}"
 version = "1.0"
 
-[project.entry-points."{group}"]
+[project.entry-points."tflaunch.features"]
 {name} = "tflaunch_{name}:FEATURE"
 """
 
 
-def install_feature(launch: Launch, name: str, declared: str, group: str = "tflaunch.features", **modules: str) -> None:
+def install_feature(launch: Launch, name: str, declared: str, **modules: str) -> None:
     """Install a package that declares a feature."""
     files = {f"tflaunch_{name}.py": declared, **{f"{module}.py": text for module, text in modules.items()}}
-    install(launch, {**files, "pyproject.toml": PROJECT.format(name=name, group=group)})
+    install(launch, {**files, "pyproject.toml": PROJECT.format(name=name)})
 
 
 def test_the_package_of_the_page_works(launch: Launch) -> None:
@@ -163,16 +163,10 @@ def test_what_is_wrong_is_said(launch: Launch, boxes: Path, where: str, words: s
         assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("group", "words"),
-    [
-        ("tflaunch.features", "cannot be imported: No module named 'nosuchmodule'; mend boxes_engine:Boxes"),
-        ("tflaunch.discovery", "declare a Feature at tflaunch.features, not at tflaunch.discovery"),
-    ],
-)
-def test_a_package_whose_engine_cannot_be_used_is_named(launch: Launch, group: str, words: str) -> None:
-    """With what to mend: an import, or the entry point that was read before."""
+def test_a_package_whose_engine_cannot_be_used_is_named(launch: Launch) -> None:
+    """With what to mend."""
     del launch.env[RAISE_FAULTS]
-    install_feature(launch, "boxes", DECLARED, group, boxes_engine="import nosuchmodule\n")
+    install_feature(launch, "boxes", DECLARED, boxes_engine="import nosuchmodule\n")
     ended = launch.run("check", spec(launch, "true"), code=2)
+    words = "cannot be imported: No module named 'nosuchmodule'; mend boxes_engine:Boxes"
     assert words in ended.stdout + ended.stderr

@@ -142,7 +142,7 @@ MUTANTS: Mapping[str, Edit] = {
         "core.job_state.Job.places", 'if host.stands_for not in ("", name)', "if False", Suite("unit/test_spares.py")
     ),
     "fences are not scheduled": Edit(
-        "core.time_limits.next_deadline", "times = [job.first_fence_at(),", "times = [None,", Invariant("I5", 10)
+        "core.time_limits.next_deadline", "*(host.fence_at for host in job.timed_hosts()), ", "", Invariant("I5", 10)
     ),
     "a task whose children live counts as gone": Edit(
         "core.task_state.TaskState.is_alive",
@@ -687,7 +687,7 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "tasks in a private network stay in that of the host": Edit(
         "tflaunch_worker.features.private_network.namespaces._make_namespaces",
-        "linux.enter_new_namespaces(linux.NEW_NETWORK)",
+        'linux.call_c("unshare", _NEW_NETWORK)',
         "pass",
         Suite("agent/test_private_network.py::test_only_tasks_reach_tasks"),
     ),

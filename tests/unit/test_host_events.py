@@ -92,7 +92,7 @@ def test_a_link_that_comes_back_within_the_lease_changes_nothing() -> None:
     history.happens(LinkRestored("h2", is_leaving=False), HostDelayed("h2", "late"))
     assert (history.job.phase, history.job.hosts["h2"].phase) == (Phase.RUNNING, HostPhase.CONNECTED)
     assert history.job.tasks == tasks
-    assert (history.job.first_fence_at(), history.actions) == (None, [])
+    assert (history.job.hosts["h2"].fence_at, history.actions) == (None, [])
 
 
 def test_nothing_starts_again_before_the_fence() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from pathlib import Path
 
@@ -12,15 +10,15 @@ import pytest
 from support.specs import clustered
 from tflaunch.client import control_client, run_list, run_location
 from tflaunch.client.control_client import ControlClient
-from tflaunch.client.run_list import RememberedRuns, RunEntry
+from tflaunch.client.run_list import RunEntry
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.client.runs import NoSupervisorError
 from tflaunch.errors import TflaunchError
 from tflaunch.feature import Feature, Location
+from tflaunch.features.web import remembered_runs
 from tflaunch.plan import serialize
-from tflaunch.store import run_lock
 from tflaunch.store.journal import Journal, read_journal
-from tflaunch.store.run_dir import HISTORY_NAME, JOURNAL_NAME, RunDirectory
+from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
 pytestmark = pytest.mark.unit
 
@@ -38,7 +36,8 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(directory.name)
         return entry_of(directory)
 
-    monkeypatch.setattr(run_list, "entry_of", noted)
+    for module in (run_list, remembered_runs):
+        monkeypatch.setattr(module, "entry_of", noted)
     return found
 
 
@@ -57,27 +56,11 @@ def ended(name: str, progress: tuple[int | None, dict[str, float]] = (None, {}),
     return directory.path
 
 
-def test_of_a_live_run_only_its_progress_is_read_while_its_journal_says_nothing_new(read: list[str]) -> None:
-    """Its supervisor's death is not in the journal."""
-    directory, journal = begun("live")
-    lock = run_lock.take_lock(directory.path)
-    history, runs = directory.path / HISTORY_NAME, RememberedRuns()
-    for step in (5, 6):
-        history.write_text(json.dumps([NOW, {"worker:0": [step]}]) + "\n")
-        (entry,) = runs.overview()
-        assert (entry.state, entry.step) == ("joining", step)
-    assert read == [directory.run]
-    os.close(lock)
-    (entry,) = runs.overview()
-    assert entry.state == "lost"
-    journal.close()
-
-
 def test_runs_that_have_ended_are_read_once(read: list[str]) -> None:
     """As long as nothing is written to their journals; those that were removed are gone."""
     first, second = ended("first"), ended("second")
     live, journal = begun("live")
-    runs = RememberedRuns()
+    runs = remembered_runs.RememberedRuns()
     assert runs.overview() == run_list.overview()
     read.clear()
     assert [entry.run for entry in runs.overview()] == [entry.run for entry in run_list.overview()]

@@ -13,16 +13,10 @@ import time
 from typing import Callable
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
-_CAPABILITIES = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
 _SYS_PIDFD_SEND_SIGNAL, _SYS_PIDFD_OPEN = 424, 434  # the same numbers on every architecture
-_PUNCTUAL, _YIELDING = -10, 10  # niceness; with 19, a background process starves on a busy host
-_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30}
-_IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE = 1, 3
+_PUNCTUAL = -10  # niceness
 _TIOCSCTTY = 0x540E  # `termios`, which names it, would be imported by every agent
-NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000
-"""Kinds of namespaces: CLONE_NEWUSER, CLONE_NEWNET."""
 NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 """File that exists where NVIDIA's driver is loaded."""
 
@@ -35,7 +29,7 @@ _CHECKS_END, _LOCK_WAIT = 10.0, 0.005  # seconds
 
 
 @functools.lru_cache(maxsize=None)
-def _c_function(name: str) -> Callable[..., int]:
+def c_function(name: str) -> Callable[..., int]:
     """Return a C function; ctypes, which costs milliseconds, is imported on demand."""
     import ctypes
 
@@ -44,7 +38,7 @@ def _c_function(name: str) -> Callable[..., int]:
 
 
 def _prctl(option: int, value: int) -> bool:
-    return _c_function("prctl")(option, value, 0, 0, 0) == 0
+    return c_function("prctl")(option, value, 0, 0, 0) == 0
 
 
 def adopt_orphans() -> bool:
@@ -57,44 +51,22 @@ def die_with_parent(signal_number: int) -> bool:
     return _prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
-def enter_new_namespaces(kinds: int) -> None:
-    """Move this process to new namespaces of these kinds (`NEW_USER`, `NEW_NETWORK`).
-
-    Raises:
-        OSError: this user may not do that, or the kernel has none.
-    """
-    _call("unshare", kinds)
-
-
 def enter_namespace(descriptor: int) -> None:
     """Move this process, which must have one thread, to a namespace.
 
     Raises:
         OSError: this user may not do that.
     """
-    _call("setns", descriptor, 0)
+    call_c("setns", descriptor, 0)
 
 
-def drop_capabilities() -> None:
-    """Drop all capabilities, to open our /proc to this user's processes without any.
-
-    Raises:
-        OSError: the system has none.
-    """
-    import ctypes
-
-    header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES, 0), (ctypes.c_uint32 * 6)()
-    _call("capset", header, none)
-    _prctl(_PR_SET_DUMPABLE, 1)  # a process that has entered a user namespace is not
-
-
-def _call(name: str, *arguments: object) -> None:
+def call_c(name: str, *arguments: object) -> None:
     """Call a function of the C library.
 
     Raises:
         OSError: it fails.
     """
-    if _c_function(name)(*arguments) != 0:
+    if c_function(name)(*arguments) != 0:
         import ctypes
 
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -139,14 +111,6 @@ def take_terminal(descriptor: int) -> None:
     fcntl.ioctl(descriptor, _TIOCSCTTY, 0)
 
 
-def yield_to_others() -> None:
-    """Give this process, a fork, a low priority for CPUs and the lowest for disks."""
-    take_session(_YIELDING)
-    number = _IOPRIO_SET.get(os.uname().machine)
-    if number is not None:
-        _c_function("syscall")(number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_CLASS_IDLE << 13)
-
-
 def forbid_core_file(pid: int) -> None:
     """Prevent a process from leaving a core file when it dies."""
     try:
@@ -162,7 +126,7 @@ def open_pidfd(pid: int) -> int | None:
             return os.pidfd_open(pid)
         except OSError:
             return None
-    descriptor = _c_function("syscall")(_SYS_PIDFD_OPEN, pid, 0)  # Python 3.8 has no name for it
+    descriptor = c_function("syscall")(_SYS_PIDFD_OPEN, pid, 0)  # Python 3.8 has no name for it
     if descriptor < 0:
         return None
     os.set_inheritable(descriptor, False)
@@ -192,7 +156,7 @@ def kill(pid: int, pidfd: int | None, number: int) -> bool:
         elif hasattr(signal, "pidfd_send_signal"):
             signal.pidfd_send_signal(pidfd, number)
         else:
-            call = _c_function("syscall")  # Python 3.8 has no name for it
+            call = c_function("syscall")  # Python 3.8 has no name for it
             return call(_SYS_PIDFD_SEND_SIGNAL, pidfd, int(number), 0, 0) == 0
     except (ProcessLookupError, PermissionError):
         return False
@@ -283,7 +247,7 @@ def bind_to(directory: str, name: str) -> socket.socket:
     """Return a Unix socket that is bound to a name in a directory, however deep that is.
 
     Raises:
-        OSError: the directory does not exist.
+        OSError: it cannot be made there; names it.
     """
     try:
         return _at_socket(directory, name, socket.socket.bind)

@@ -7,7 +7,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any, Callable
 
-from tflaunch_worker import linux, process_state
+from tflaunch_worker import linux
 
 if TYPE_CHECKING:
     from tflaunch_worker.event_loop import Loop
@@ -53,19 +53,6 @@ def run_in_fork(
 
     loop.watch(reader, read)
     return pid, end
-
-
-def run_in_background(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> Callable[[], None]:
-    """Run long ``work`` like `run_in_fork`, at ordinary priority; return what ends it.
-
-    It holds none of the agent's sockets and pipes, whose ends others wait for.
-    """
-
-    def detach(writer: int) -> None:
-        process_state.close_all_but([writer])
-        linux.take_session(0)
-
-    return run_in_fork(loop, work, done, detach)[1]
 
 
 def _work_and_exit(work: Callable[[], Any], writer: int, agent: int, prepare: Callable[[int], None]) -> None:

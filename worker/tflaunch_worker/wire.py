@@ -118,9 +118,7 @@ def parse(text: Union[bytes, str], max_values: int = MAX_VALUES) -> Any:
     if len(data) > max_values and containers + data.count(b",") + data.count(b":") > max_values:
         raise ValueError("it holds too many values")
     try:
-        value = (_DECODE if _has_plain_numbers(data) else _DECODE_CHECKED)(
-            text if isinstance(text, str) else data.decode("utf-8")
-        )
+        value = _DECODE(text if isinstance(text, str) else data.decode("utf-8"))
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     if containers > MAX_DEPTH:
@@ -128,12 +126,6 @@ def parse(text: Union[bytes, str], max_values: int = MAX_VALUES) -> Any:
     if b"\\" in data and (b"\\ud" in data or b"\\uD" in data):
         _ENCODE_AS_IS(value).encode("utf-8", "surrogateescape")
     return value
-
-
-def _has_plain_numbers(data: bytes) -> bool:
-    """Return whether all numbers are in range for sure, without a check of each."""
-    shape = data.translate(_SHAPE)
-    return not (_EXPONENT in shape or _MANY_DIGITS in shape or _LETTER in shape)
 
 
 def _check_depth(value: object) -> None:
@@ -165,11 +157,6 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
-_DECODE = json.JSONDecoder().decode
-_DECODE_CHECKED = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_refuse_constant).decode
+_DECODE = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_refuse_constant).decode
 _ENCODE_AS_IS = json.JSONEncoder(ensure_ascii=False).encode
-_SHAPE = bytes.maketrans(b"123456789EI", b"000000000eN")
-_MANY_DIGITS = b"0" * 19
-_EXPONENT = b"0e"
-_LETTER = b"N"  # of NaN, and what I of Infinity is translated to
 _CONTAINERS = frozenset((dict, list))

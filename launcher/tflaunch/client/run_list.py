@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -108,32 +107,6 @@ def run_to_explain() -> Path:
     if last is None or any((entry.started or 0.0) > (last.ended or 0.0) for entry in newest):
         return runs.find_run(None)
     return runs.find_run(last.run)
-
-
-class RememberedRuns:
-    """Lists all runs again and again, and reads only journals that have changed."""
-
-    def __init__(self) -> None:
-        self._known: dict[Path, tuple[tuple[int, ...], RunEntry]] = {}
-
-    def overview(self) -> Listing:
-        """Return the overview of all runs."""
-        before, self._known = self._known, {}
-        return [self._entry_of(path, before.get(path)) for path in run_dir.newest_first()]
-
-    def _entry_of(self, path: Path, known: tuple[tuple[int, ...], RunEntry] | None) -> RunEntry:
-        try:
-            written = os.stat(f"{path}/{run_dir.JOURNAL_NAME}")
-        except OSError:
-            return entry_of(path)
-        mark = (written.st_ino, written.st_size, written.st_mtime_ns)
-        entry = known[1] if known is not None and known[0] == mark else entry_of(path)
-        if entry.state in _PHASES and known is not None and known[1] is entry:
-            is_live = runs.is_live(path)
-            entry = entry._replace(**_results_so_far(path, entry.state)) if is_live else entry_of(path)
-        if entry.ended is not None or entry.state in _PHASES:
-            self._known[path] = mark, entry
-        return entry
 
 
 def _is_in(entry: RunEntry, states: Collection[str]) -> bool:

@@ -325,14 +325,6 @@ class Job(NamedTuple):
             return []
         return [host.host for host in self.hosts.values() if host.phase in phases and host.is_spare]
 
-    def first_fence_at(self) -> float | None:
-        """Return when the first of the disconnected hosts is certainly dead."""
-        return min((host.fence_at for host in self.timed_hosts() if host.fence_at is not None), default=None)
-
-    def first_retry_at(self) -> float | None:
-        """Return when to try a host again; None if none is to be retried."""
-        return min((host.retry_at for host in self.timed_hosts() if host.retry_at is not None), default=None)
-
     def timed_hosts(self) -> Iterable[HostState]:
         """Return the hosts of which some have a deadline; none if no host has one."""
         return self.hosts.values() if self.hosts.count(TIMED) else ()

@@ -221,21 +221,9 @@ def is_due(job: Job, task: TaskPlan, now: float) -> bool:
 
 def gang_started(job: Job) -> bool:
     """Whether every task of the gang runs or has succeeded."""
-    states = [job.tasks[task.task] for task in job.plan.tasks if in_gang(task)]
+    states = [job.tasks[task.task] for task in gang_tasks(job)]
     is_under_way = job.phase in (Phase.RUNNING, Phase.DRAINING)
     return is_under_way and all(task.has_succeeded or task.phase is TaskPhase.RUNNING for task in states)
-
-
-def gang_runs(job: Job) -> bool:
-    """Whether every task of the gang runs and listens, or has succeeded."""
-    return job.phase is Phase.RUNNING and all(
-        _is_at_work(job, job.tasks[task.task]) for task in job.plan.tasks if in_gang(task)
-    )
-
-
-def _is_at_work(job: Job, task: TaskState) -> bool:
-    listens = task.is_port_open or not forms_cluster(job.plan)
-    return task.has_succeeded or (task.phase is TaskPhase.RUNNING and listens)
 
 
 def are_hosts_settled(job: Job) -> bool:

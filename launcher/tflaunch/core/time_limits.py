@@ -15,7 +15,7 @@ from tflaunch_worker.readable import duration_words
 
 def next_deadline(job: Job) -> float | None:
     """Return when `step` needs a `TimePassed`; None for never."""
-    times = [job.first_fence_at(), job.deadlines.confirm_by]
+    times = [*(host.fence_at for host in job.timed_hosts()), job.deadlines.confirm_by]
     if job.exit_code is None and job.phase is not Phase.STOPPING:
         times.append(_deadline_at(job))
     if job.hosts.count(HostPhase.JOINING, (SPARE, HostPhase.JOINING)):
@@ -25,7 +25,7 @@ def next_deadline(job: Job) -> float | None:
             times += _deadlines_while_running(job)
         case Phase.WAITING_FOR_HOSTS:
             is_short = not lost_hosts.can_do_without(job, job.hosts_in(HostPhase.DOWN))
-            times += [lost_hosts.wait_ends_at(job), job.first_retry_at() if is_short else None]
+            times += [lost_hosts.wait_ends_at(job), *(host.retry_at for host in job.timed_hosts() if is_short)]
         case Phase.SAVING:
             times.append(job.deadlines.save_by)
         case Phase.DRAINING:
@@ -37,7 +37,7 @@ def next_deadline(job: Job) -> float | None:
 
 
 def _deadlines_while_running(job: Job) -> list[float | None]:
-    times = [job.first_retry_at(), lost_hosts.grows_at(job)]
+    times = [*(host.retry_at for host in job.timed_hosts()), lost_hosts.grows_at(job)]
     times.append(None if job.deadlines.was_late else job.deadlines.late_at)
     for process in policy.waiting(job):
         task = job.tasks[process.task]

@@ -129,7 +129,6 @@ def _end_without_resources(run: Run, runtime: Runtime, error: Exception) -> None
 
 def _last_words(run: Run, runtime: Runtime, findings: Findings) -> int:
     """Print how the run ended; return tflaunch's exit code."""
-    runtime.journal.tell_removal(runtime.sink.say)
     runtime.journal.settle()
     exit_code = run.exit_code or findings.exit_code
     notes = [*_losses(runtime), *findings.notes]

@@ -37,7 +37,6 @@ from tflaunch_worker.printable import printable
 _AT_ONCE = 128  # hosts connected to concurrently
 _BETWEEN_VIEWS = 1.0  # seconds
 _BETWEEN_LOOKS_FOR_OWNER = 1.0  # seconds
-_BETWEEN_LOOKS_FOR_JOURNAL = 5.0  # seconds
 _LONGEST_NAME = 60  # characters of a feature's name
 _LONGEST_REASON = 500  # characters
 _MOST_FAULTS = 50  # features of an agent that can fail
@@ -92,7 +91,7 @@ def open_runtime(
     supervision = (job, config, journal, mailbox, sessions, sink.say, service.status, service.measured, bool(fencing))
     watchers = Watchers(Supervision(*supervision))
     if fencing:  # what cannot be watched has been refused by now
-        journal.record_supervisor(fencing)
+        journal.note("supervisor", number=fencing, pid=os.getpid())
     else:
         kept = serialize.as_json(plan)
         directory.write_plan(kept)
@@ -101,7 +100,6 @@ def open_runtime(
     log_sink.tell_change = service.tell_change
     if config.owner is not None:
         _end_with(config.owner, mailbox, plan.timeouts.grace)
-    _repeat(_BETWEEN_LOOKS_FOR_JOURNAL, mailbox, lambda: journal.tell_removal(sink.say))
     if sink.is_live:
         _repeat(_BETWEEN_VIEWS, mailbox, lambda: service.measured(sink.update))
     config.begun()

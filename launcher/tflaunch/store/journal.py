@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -171,13 +171,11 @@ class Journal:
 
     def __init__(self, directory: RunDirectory, records: int = 0) -> None:
         """Open the journal of a run, which already has ``records`` records."""
-        self._path = directory.path / JOURNAL_NAME
-        self._file = open_to_append(self._path)
+        self._file = open_to_append(directory.path / JOURNAL_NAME)
         self._seq = records
         self._waiting = b""
         self._dropped = 0
         self._reserve = directory.path / RESERVE_NAME
-        self._is_whole = True
         try:  # zeros that are written: a file that is only made that long is a hole, which reserves nothing
             private_files.write_text(self._reserve, "\0" * _RESERVE)
         except OSError:
@@ -187,13 +185,6 @@ class Journal:
     def lost(self) -> int:
         """The number of records that were not written."""
         return self._waiting.count(b"\n") + self._dropped
-
-    def tell_removal(self, say: Callable[[str], None]) -> None:
-        """Say once that the run's directory was removed, which the job does not need."""
-        if self._is_whole and not os.path.exists(self._path):
-            self._is_whole = False
-            costs = "its journal and the logs in it are lost, and other commands do not find the run"
-            say(f"{self._path.parent} was removed: the job goes on, but {costs}")
 
     def settle(self) -> None:
         """Release reserved space and write queued records; only the last one may follow."""
@@ -206,13 +197,9 @@ class Journal:
         about = {"run": directory.run, "logs": str(directory.logs), "plan": plan}
         self._write([{"kind": "plan", **versions, "now": now, **about}])
 
-    def record_supervisor(self, number: int) -> None:
-        """Write that a new supervisor, the ``number``-th after the first, has taken over."""
-        self._write([{"kind": "supervisor", "number": number, "pid": os.getpid()}])
-
-    def record_notification(self, name: str) -> None:
-        """Write that the user was notified of an occurrence."""
-        self._write([{"kind": "notified", "name": name}])
+    def note(self, kind: str, **about: object) -> None:
+        """Write what the supervisor did beside the job."""
+        self._write([{"kind": kind, **about}])
 
     def record_end(
         self, exit_code: int, losses: list[str], state: str, progress: tuple[int | None, dict[str, float]] = (None, {})

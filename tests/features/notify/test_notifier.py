@@ -74,7 +74,7 @@ class Told:
 
     def notify(self, *found: Occurrence) -> None:
         """Notify as a new supervisor of the run does."""
-        journal = SimpleNamespace(record_notification=self.records.append)
+        journal = SimpleNamespace(note=lambda _, name: self.records.append(name))
         before = job().job
         before = before._replace(original=before.original._replace(notify=self.plan))
         notifier = Notifier(supervision(before, self.directory, say=self.said.append, journal=journal))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.cli
 FORBID = """
 import os, sys
 from tflaunch_worker import linux
-linux.enter_new_namespaces(linux.NEW_USER)
+linux.call_c("unshare", 0x10000000)
 for name, text in (("setgroups", "deny"), ("uid_map", "0 0 1"), ("gid_map", "0 0 1")):
     open(f"/proc/self/{name}", "w").write(text)
 for kind in ("user", "net"):

@@ -16,8 +16,8 @@ from tflaunch.agents.session import Session
 from tflaunch.cli.arguments.launch import Launching
 from tflaunch.clusterspec.values import parse_duration
 from tflaunch.core.annotations import FaultInjected
-from tflaunch.core.job_state import Job
-from tflaunch.core.policy import gang_runs
+from tflaunch.core.job_state import Job, Phase
+from tflaunch.core.policy import forms_cluster, gang_started, gang_tasks
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.runtime.loop import Run
@@ -149,6 +149,13 @@ def follow_fault(outcome: FaultOutcome, job: Job, now: float) -> FaultOutcome:
     if outcome.was_noticed and is_whole:
         outcome = outcome._replace(recovered_at=now)
     return outcome
+
+
+def gang_runs(job: Job) -> bool:
+    """Whether every task of the gang runs and listens, or has succeeded."""
+    gang = [job.tasks[process.task] for process in gang_tasks(job)]
+    are_open = not forms_cluster(job.plan) or all(task.has_succeeded or task.is_port_open for task in gang)
+    return job.phase is Phase.RUNNING and gang_started(job) and are_open
 
 
 def _attempts(job: Job) -> tuple[int, ...]:

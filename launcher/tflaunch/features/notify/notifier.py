@@ -12,6 +12,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,7 +91,7 @@ class Notifier(Watcher):
         self._plan = job.original.notify
         self._path = supervision.config.directory.path
         self._job = job
-        self._record = supervision.journal.record_notification
+        self._record = partial(supervision.journal.note, RECORD_KIND)
         self._say = supervision.say
         self._logs = supervision.config.directory.logs
         self._known: set[str] = set()
@@ -126,7 +127,7 @@ class Notifier(Watcher):
                 self._known.add(occurrence.name)
                 try:
                     self._running.append(self._start(occurrence))
-                    self._record(occurrence.name)
+                    self._record(name=occurrence.name)
                 except OSError as error:
                     self._say(f"warning: notify.exec: {error.filename or self._plan.exec[0]}: {error.strerror}")
 

@@ -21,13 +21,13 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from tflaunch.client import run_list, runs
+from tflaunch.client import runs
 from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence_collector import request_stacks
 from tflaunch.features.report.redaction import Redactor
-from tflaunch.features.web import actions, inspection, run_files
+from tflaunch.features.web import actions, inspection, remembered_runs, run_files
 from tflaunch.features.web.actions import named_run, run_called
 from tflaunch.features.web.feed import Feeds, LogFeed, encode_event, shown
 from tflaunch.plan import selectors
@@ -87,7 +87,7 @@ class _Server:
 
     def __init__(self) -> None:
         self._feeds = Feeds()
-        self._runs = run_list.RememberedRuns()
+        self._runs = remembered_runs.RememberedRuns()
         self._listing = asyncio.Lock()
         self._listed = ""
         self._listed_at = float("-inf")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar
 from tflaunch_worker import CHECKPOINTS_NAME, host_vars, offload, schema
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
+from tflaunch_worker.features import background
 from tflaunch_worker.features.checkpoints.checkpoint_store import CheckpointStore
 from tflaunch_worker.features.file_parts import FilesError
 
@@ -79,7 +80,7 @@ class CheckpointCopies(Service):
             is_known = self._last.get("directory") == directory and last in (None, message["known"])
             seen = self._last["stamps"] if is_known else None
             watch = lambda: self._store.watch(directory, seen)  # noqa: E731
-            self._end_watch = call.when_ended = offload.run_in_background(self.agent.loop, watch, answer)
+            self._end_watch = call.when_ended = background.run_in_background(self.agent.loop, watch, answer)
         else:
             offload.run_in_fork(self.agent.loop, lambda: self._store.look(directory), answer)
 

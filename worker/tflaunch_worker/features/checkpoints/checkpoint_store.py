@@ -11,7 +11,8 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Any, Collection, Iterable
 
-from tflaunch_worker import file_trees, linux
+from tflaunch_worker import file_trees
+from tflaunch_worker.features import background
 from tflaunch_worker.features.checkpoints import saved_checkpoints
 from tflaunch_worker.features.file_parts import (
     FILE,
@@ -92,7 +93,7 @@ class CheckpointStore:
                 found = None
             if found is not None and _stamps(found) != seen:
                 if sum(size for size, _, _ in found.files.values()) > _SMALL:
-                    linux.yield_to_others()
+                    background.yield_to_others()
                 captured = self.capture(directory, found, _RATE)
                 if captured is not None:
                     return captured

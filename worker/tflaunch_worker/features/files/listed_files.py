@@ -12,9 +12,10 @@ import stat
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, FrozenSet, Iterable, Iterator, Tuple
 
-from tflaunch_worker import file_trees, host_vars, linux, offload
+from tflaunch_worker import file_trees, host_vars
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
+from tflaunch_worker.features import background
 from tflaunch_worker.features.file_parts import FILE, hash_file, open_inside, read_part
 from tflaunch_worker.printable import printable
 from tflaunch_worker.schema import integer
@@ -153,10 +154,10 @@ class FileListing(Service):
             call.answer(directory=directory, **found)
 
         def find() -> dict[str, Any]:
-            linux.yield_to_others()  # tasks may be running, and it hashes all files that match
+            background.yield_to_others()  # tasks may be running, and it hashes all files that match
             return list_files(directory, patterns)
 
-        offload.run_in_background(self.agent.loop, find, answer)
+        background.run_in_background(self.agent.loop, find, answer)
 
     def read_listed_file(self, call: Call, message: dict[str, Any]) -> None:
         """Answer with a part of a file of the last list, empty if it can no longer be read."""

@@ -20,6 +20,7 @@ from tflaunch_worker.features.private_network import pasta
 from tflaunch_worker.socket_messages import receive_message, send_message
 
 _LOOPBACK = b"lo"
+_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER, CLONE_NEWNET
 _MADE_WITHIN = 10.0  # seconds
 _GET_FLAGS, _SET_FLAGS, _IS_UP = 0x8913, 0x8914, 0x1  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP
 _FLAGS = struct.Struct("16sH22x")  # struct ifreq: name and flags
@@ -79,10 +80,10 @@ def _make_namespaces(channel: socket.socket) -> None:
     """Move to new namespaces, and send their descriptors."""
     kinds = ["net"]
     try:
-        linux.enter_new_namespaces(linux.NEW_NETWORK)
+        linux.call_c("unshare", _NEW_NETWORK)
     except OSError:
         user, group = os.geteuid(), os.getegid()
-        linux.enter_new_namespaces(linux.NEW_USER | linux.NEW_NETWORK)
+        linux.call_c("unshare", _NEW_USER | _NEW_NETWORK)
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                 file.write(text)

@@ -23,6 +23,8 @@ _NO_LOOPBACK_OF_THE_HOST = ("--tcp-ns=none", "--udp-ns=none", "--no-map-gw")
 _INTERFACE = "--ns-ifname=pasta"
 _ADDRESSES = ("--address=169.254.90.2", "--netmask=30", "--gateway=169.254.90.1")
 """Link-local: with the host's own address, the network could not reach services of the host."""
+_PR_SET_DUMPABLE = 4
+_CAPABILITIES = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
 _OWN_SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 
 
@@ -61,7 +63,7 @@ def _be_keeper(program: str, namespaces: list[int], answer: int, parent: int) ->
             _be_pasta(program, keeper, len(namespaces) > 1, entered, enter)
         for namespace in namespaces:
             linux.enter_namespace(namespace)
-        linux.drop_capabilities()
+        _drop_capabilities()
         linux.die_with_parent(signal.SIGTERM)
         os.close(enter)
         try:
@@ -108,3 +110,17 @@ def _be_pasta(program: str, keeper: int, has_user_namespace: bool, entered: int,
         os.execv(program, [program, "--foreground", "--quiet", *network, *user, f"--netns=/proc/{keeper}/ns/net"])
     finally:
         os._exit(1)
+
+
+def _drop_capabilities() -> None:
+    """Drop all capabilities, to open our /proc to this user's processes without any.
+
+    Raises:
+        OSError: the system has none.
+    """
+    import ctypes  # costs milliseconds
+
+    header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES, 0), (ctypes.c_uint32 * 6)()
+    linux.call_c("capset", header, none)
+    # A process that has entered a user namespace is not.
+    linux.call_c("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)

@@ -1,0 +1,37 @@
+"""Run long work in a fork beside tasks, which go first."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Callable
+
+from tflaunch_worker import linux, process_state
+from tflaunch_worker.offload import run_in_fork
+
+if TYPE_CHECKING:
+    from tflaunch_worker.event_loop import Loop
+
+_YIELDING = 10  # niceness; with 19, a background process starves on a busy host
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30}
+_IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE = 1, 3
+
+
+def run_in_background(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> Callable[[], None]:
+    """Run long ``work`` like `run_in_fork`, at ordinary priority; return what ends it.
+
+    It holds none of the agent's sockets and pipes, whose ends others wait for.
+    """
+
+    def detach(writer: int) -> None:
+        process_state.close_all_but([writer])
+        linux.take_session(0)
+
+    return run_in_fork(loop, work, done, detach)[1]
+
+
+def yield_to_others() -> None:
+    """Give this process, a fork, a low priority for CPUs and the lowest for disks."""
+    linux.take_session(_YIELDING)
+    number = _IOPRIO_SET.get(os.uname().machine)
+    if number is not None:
+        linux.c_function("syscall")(number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_CLASS_IDLE << 13)
