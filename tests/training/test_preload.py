@@ -134,7 +134,17 @@ def test_unasked_workers_share_an_import_and_a_crash_of_a_fork_is_healed(launch:
 
 OF_TENSORFLOW = re.compile(r"\| ([IWEF]\d{4} |WARNING: All log)")
 """Lines that begin with the time and the process."""
+ABOUT_ITSELF = (
+    "import sys, tensorflow as tf\n"
+    "print(sys.argv[1:], __name__, __package__, __spec__ and __spec__.name, tf.reduce_sum(tf.ones((3,))).numpy())\n"
+)
 SAME: dict[str, str] = {
+    "python -m": f"from . import NAME\n{ABOUT_ITSELF}print(NAME)\n",
+    "variables": (
+        "import os\nos.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\nos.environ.setdefault('KERAS_BACKEND', 'tensorflow')\n"
+        "import keras, tensorflow as tf\nos.environ['TF_NUM_INTEROP_THREADS'] = '3'\n"
+        "print(keras.backend.backend(), tf.ones((2,)).numpy(), os.environ['TF_CPP_MIN_LOG_LEVEL'])\n"
+    ),
     "absl flags": (
         "from absl import app, flags, logging\nimport tensorflow as tf\n"
         "flags.DEFINE_integer('epochs', 2, 'How many.')\n"
@@ -179,19 +189,37 @@ SAME: dict[str, str] = {
     ),
 }
 """Programs of which each comes to the same, however it starts."""
+COMMANDS: dict[str, list[str]] = {
+    "python -m": ["python", "-m", "mine.sub", "a b"],
+    "by its first line": ["./prog.py", "a b"],
+    "behind others": ["env", "A=b", "nice", "python", "prog.py", "a b"],
+}
+SAME |= dict.fromkeys(list(COMMANDS)[1:], f"#!/usr/bin/env python\n{ABOUT_ITSELF}")
+FORKED = {"variables": "keras,tensorflow", "logging": "", "by its first line": "", "behind others": ""}
+"""What was imported for those that import more than TensorFlow, or cannot be forked."""
 
 
-RARE = [pytest.param(name, marks=pytest.mark.thorough) for name in list(SAME)[2:]]
+RARE = [pytest.param(name, marks=pytest.mark.thorough) for name in list(SAME)[3:]]
 
 
-@pytest.mark.parametrize("name", [*list(SAME)[:2], *RARE])
+@pytest.mark.parametrize("name", [*list(SAME)[:3], *RARE])
 def test_what_a_program_does_first_comes_to_the_same(launch: Launch, name: str) -> None:
     launch.preload = None
-    (launch.directory / "prog.py").write_text(SAME[name])
+    installed = launch.directory / "site/mine"
+    (installed / "sub").mkdir(parents=True)
+    (installed.parent / "mine-1.0.dist-info").mkdir()
+    (installed / "__init__.py").write_text("from mine.sub import NAME\n")
+    (installed / "sub/__init__.py").write_text("NAME = 'mine'\n")
+    for path in (launch.directory / "prog.py", installed / "sub/__main__.py"):
+        path.write_text(SAME[name])
+        path.chmod(0o755)
+    fields = settings(2, strategy="none", command=COMMANDS.get(name, ["python", "prog.py"]))
+    fields["env"]["PYTHONPATH"] = str(installed.parent)
     seen = []
     for arguments in (["--no-preload"], []):
-        done = launch.succeed("up", launch.spec(**settings(2, strategy="none")), *arguments)
+        done = launch.succeed("up", launch.spec(**fields), *arguments)
         seen.append(sorted(line for line in done.stdout.splitlines() if not OF_TENSORFLOW.search(line)))
-        assert {preload == "tensorflow" for _, _, preload in starts(launch)} == {not arguments and name != "logging"}
+        forked = "" if arguments else FORKED.get(name, "tensorflow")
+        assert {"" if preload.startswith("no: ") else preload for _, _, preload in starts(launch)} == {forked}
         (launch.home / "runs").rename(launch.directory / f"runs{arguments}")
     assert seen[0] == seen[1]

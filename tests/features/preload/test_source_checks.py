@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -84,7 +86,7 @@ def _reason(
 
 def _write(directory: Path, files: Mapping[str, str]) -> None:
     for name, text in files.items():
-        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text.replace("BAD", "x = 'TF_BAD'"))
 
 
@@ -159,6 +161,24 @@ FIRST: list[tuple[dict[str, str], str]] = [
     ({"prog.py": "try:\n    import json5\nexcept ImportError:\n    json5 = None\nimport torch"}, "torch"),
     ({"prog.py": "import tensorflow\ndef f(:"}, ""),
     ({"prog.py": "import tensorflow", "__init__.py": "import torch"}, "tensorflow"),
+    ({"prog.py": "import helper, tensorflow", "helper.py": "import torch", "helper/__init__.py": ""}, "tensorflow"),
+    ({"prog.py": "class A:\n    @property\n    def b(self):\n        c()\nimport tensorflow"}, "tensorflow"),
+    ({"prog.py": "@register\nclass A:\n    pass\nimport tensorflow"}, ""),
+    ({"prog.py": "if TYPE_CHECKING:\n    import helper\nimport jax", "helper.py": "f()"}, "jax"),
+    ({"prog.py": "try:\n    import helper\nexcept E:\n    pass\nimport jax", "helper.py": "f()"}, ""),
+    ({"prog.py": "def f():\n    os.environ['TF_X'] = '1'\nimport tensorflow"}, "tensorflow"),
+]
+SET_FIRST = [
+    ("os.environ['TF_CPP_MIN_LOG_LEVEL'] = '2'", "TF_CPP_MIN_LOG_LEVEL=2,tensorflow"),
+    ("os.environ.setdefault('KERAS_BACKEND', 'jax')", "KERAS_BACKEND=jax,tensorflow"),
+    ("os.environ.setdefault('GRPC_FAIL_FAST', 'x')", "GRPC_FAIL_FAST=use_caller,tensorflow"),
+    ("os.environ['TF_A'] = '1'; import torch; os.environ['TF_A'] = '2'", "TF_A=1,torch,TF_A=2,tensorflow"),
+    ("os.environ['TF_CONFIG'] = '{}'; os.environ['DATA'] = 'x'", "tensorflow"),
+    ("os.environ['TF_A'] = '1,2'", ""),
+    ("os.environ['TF_A'] = os.environ['TF_B'] = '1'", ""),
+    ("os.environ['TF_A'] = str(1)", ""),
+    ("os.environ['OMP_NUM_THREADS'] = '1'", ""),
+    ("if x:\n    os.environ['TF_A'] = '1'", ""),
 ]
 
 
@@ -167,14 +187,70 @@ def test_what_a_program_certainly_imports_first(files: dict[str, str], first: st
     """In its own order, from statements at the top, also of its own modules."""
     _write(tmp_path, files)
     for argv in (["python", "prog.py"], ["python", "-m", "prog"], ["python", "-c", files["prog.py"]]):
-        found, _ = source_checks.find_slow_imports(argv, str(tmp_path), [str(tmp_path / "lib")], {})
+        found, _ = source_checks.find_slow_imports(argv, str(tmp_path), [str(tmp_path / "lib")], [], {})
         assert ",".join(found) == first, argv
 
 
-@pytest.mark.parametrize(("text", "reason"), [(text, reason) for text, reason in DOUBTFUL if "read" not in reason])
-def test_a_doubtful_text_is_found_before_anything_is_imported(text: str, reason: str, tmp_path: Path) -> None:
-    for argv in _ways(f"import tensorflow\n{text}", tmp_path):
-        assert reason in source_checks.find_slow_imports(argv, str(tmp_path), [], {})[1]
+@pytest.mark.parametrize("text", [text for text, reason in DOUBTFUL[2:] if "read" not in reason])
+def test_what_an_import_may_see_matters_only_before_it(text: str, tmp_path: Path) -> None:
+    """What follows an import does so in both ways."""
+    for argv in _ways(f"{text}\nimport tensorflow", tmp_path):
+        assert source_checks.find_slow_imports(argv, str(tmp_path), [], [], {})[0] == ()
+    for argv in _ways(f"import tensorflow\n{text}\nimport torch", tmp_path):
+        assert source_checks.find_slow_imports(argv, str(tmp_path), [], [], {}) == (("tensorflow",), "")
+
+
+@pytest.mark.parametrize(("text", "steps"), SET_FIRST)
+def test_variables_that_a_program_sets_for_its_imports(text: str, steps: str, tmp_path: Path) -> None:
+    """Their values are those that an import would find."""
+    for argv in _ways(f"import os\n{text}\nimport tensorflow\nos.environ['TF_Z'] = '1'", tmp_path):
+        assert ",".join(source_checks.find_slow_imports(argv, str(tmp_path), [], [], KEPT)[0]) == steps
+
+
+INSTALLED: list[tuple[dict[str, str], str, str]] = [
+    ({"mine.py": "import jax"}, "mine", "jax"),
+    ({"mine/__init__.py": "import jax", "mine/run.py": "import torch"}, "mine.run", "jax,torch"),
+    ({"mine/__init__.py": "", "mine/run.py": "from . import data", "mine/data.py": "import jax"}, "mine.run", "jax"),
+    ({"mine/__init__.py": "import torch", "mine/__main__.py": "import mine.a", "mine/a.py": "f()"}, "mine", "torch"),
+    ({"mine/run.py": "from mine import data", "mine/data.py": "import jax"}, "mine.run", "jax"),
+    ({"mine/a/b/run.py": "from mine.c import d", "mine/c/d.py": "import jax"}, "mine.a.b.run", "jax"),
+    ({"mine/__init__.py": "f()", "mine/run.py": "import jax"}, "mine.run", ""),
+    ({"mine/__init__.py": "import other", "other.py": "import torch", "mine/__main__.py": "import jax"}, "mine", "jax"),
+    ({"mine.py": "import torch", "mine/__init__.py": "", "mine/__main__.py": "import jax"}, "mine", "jax"),
+    ({"mine.py": "import torch", "mine/run.py": "import jax"}, "mine", "torch"),
+    ({"mine/__init__.py": "import jax"}, "mine", ""),
+    ({"mine/__init__.py": "", "mine/run.so": ""}, "mine.run", ""),
+    ({"mine.py": "import jax"}, "mine.run", ""),
+]
+
+
+@pytest.mark.parametrize(("files", "name", "first"), INSTALLED)
+def test_an_installed_program_is_found_as_by_its_interpreter(
+    files: dict[str, str], name: str, first: str, tmp_path: Path
+) -> None:
+    """Only with its search path; else what is beside it is taken for the user's own."""
+    _write(tmp_path, files)
+    argv = ["python", "-m", name]
+    assert source_checks.find_slow_imports(argv, "/", [], [], {}) == ((), source_checks.NO_MODULE)
+    found, reason = source_checks.find_slow_imports(argv, "/", [], [str(tmp_path)], {})
+    assert ",".join(found) == first, reason
+
+
+def test_a_program_by_an_import_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As packages that are installed as editable have; one whose directory has another name is not read."""
+    _write(tmp_path, {"mine/__init__.py": "", "mine/train.py": "import mine.data", "mine/data.py": "import jax"})
+    names = {"mine": tmp_path / "mine", "other": tmp_path / "mine"}
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> object:
+            init = names[name] / "__init__.py"
+            return importlib.util.spec_from_file_location(name, init, submodule_search_locations=[str(names[name])])
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    for name, found in (("mine", ("jax",)), ("other", ())):
+        argv = ["python", "-m", f"{name}.train"]
+        assert source_checks.find_slow_imports(argv, "/", [], ["/nowhere"], {})[0] == found
 
 
 def test_no_file_that_would_block_is_read(tmp_path: Path) -> None:
@@ -182,4 +258,4 @@ def test_no_file_that_would_block_is_read(tmp_path: Path) -> None:
         os.mkfifo(tmp_path / name)
     (tmp_path / "prog.py").write_text("import helper, tensorflow")
     for argv in (["python", "prog.py"], ["python", "-m", "pipe"], ["python", "pipe.py"]):
-        assert source_checks.find_slow_imports(argv, str(tmp_path), [], {})[0] in ((), ("tensorflow",))
+        assert source_checks.find_slow_imports(argv, str(tmp_path), [], [], {})[0] in ((), ("tensorflow",))

@@ -1,4 +1,4 @@
-"""The example programs' command line. It does not import TensorFlow, so `--help` answers at once."""
+"""The example programs' command line."""
 
 from __future__ import annotations
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import sys
 
+import tensorflow as tf
+
 from tflaunch_worker import training
-from tflaunch_worker.examples import arguments
+from tflaunch_worker.examples import arguments, digits, mnist_custom_loop, model, pipeline
 
 SEED = 20
 
@@ -23,10 +25,6 @@ def main() -> int:
     parser.add_argument("--workers", required=True, help="addresses of all workers, separated by commas")
     parser.add_argument("--index", type=int, required=True, help="index of this worker among them")
     args = parser.parse_args()
-    import tensorflow as tf
-
-    from tflaunch_worker.examples import digits, mnist_custom_loop, model, pipeline
-
     cluster = tf.train.ClusterSpec({"worker": args.workers.split(",")})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type="worker", task_id=args.index, rpc_layer="grpc"

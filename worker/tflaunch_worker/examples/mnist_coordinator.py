@@ -14,13 +14,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
+
 from tflaunch_worker import training
-from tflaunch_worker.examples import arguments
+from tflaunch_worker.examples import arguments, digits, model
 
 if TYPE_CHECKING:
     import argparse
-
-    import tensorflow as tf
 
 PATIENCE = 600  # seconds for which the evaluator waits for the next checkpoint
 
@@ -34,10 +34,6 @@ def main() -> int:
 
 def train(args: argparse.Namespace) -> int:
     """Control the training as the chief."""
-    import tensorflow as tf
-
-    from tflaunch_worker.examples import digits, model
-
     model.require_servers()
     strategy = training.strategy()
     sizes = training.batch_sizes(strategy, per_replica=args.batch_size)
@@ -90,10 +86,6 @@ def train(args: argparse.Namespace) -> int:
 
 def evaluate(args: argparse.Namespace) -> int:
     """Test each checkpoint up to that of the last step."""
-    import tensorflow as tf
-
-    from tflaunch_worker.examples import digits, model
-
     training.strategy()
     _, (pictures, labels) = digits.load(digits.choose(args.data))
     state = model.state_directory(args, "coordinator", "any")
@@ -111,8 +103,6 @@ def evaluate(args: argparse.Namespace) -> int:
 
 def checkpoint_of(network: tf.keras.Model, done: tf.Variable) -> tf.train.Checkpoint:
     """Return the checkpoint format shared by chief and evaluator."""
-    import tensorflow as tf
-
     return tf.train.Checkpoint(network=network, done=done)
 
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
+
 from tflaunch_worker import training
-from tflaunch_worker.examples import arguments
+from tflaunch_worker.examples import arguments, digits, model, pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import tensorflow as tf
 
 SAVE_EVERY = 10  # steps
 PARTS = 2  # small batches in the share of one replica
@@ -30,10 +30,6 @@ SEED = 20
 def main() -> int:
     """Train and test the network; return 0 if it is accurate enough, else 1."""
     args = arguments.read(__doc__, 100, "worker 1 kills itself after step N")
-    import tensorflow as tf
-
-    from tflaunch_worker.examples import digits, model, pipeline
-
     strategy = training.strategy()
     sizes = training.batch_sizes(strategy, per_replica=args.batch_size)
     data = digits.choose(args.data, lambda mine: all(training.everyone(strategy, mine)))
@@ -79,7 +75,6 @@ def make_step(
     strategy: tf.distribute.Strategy, network: tf.keras.Model, sizes: training.BatchSizes
 ) -> Callable[..., tf.Tensor]:
     """Return the function that runs one step on all replicas and returns the loss of the whole batch."""
-    import tensorflow as tf
 
     def on_replica(pictures: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         loss, gradients = 0.0, [tf.zeros_like(variable) for variable in network.trainable_variables]

@@ -15,8 +15,10 @@ from __future__ import annotations
 import os
 import sys
 
+import tensorflow as tf
+
 from tflaunch_worker import training
-from tflaunch_worker.examples import arguments
+from tflaunch_worker.examples import arguments, digits, model, pipeline
 
 SAVE_EVERY = 10  # steps
 SEED = 20
@@ -33,8 +35,6 @@ def main() -> int:
 
 def dispatch() -> int:
     """Assign work to the data workers, and data workers to the trainers, until terminated."""
-    import tensorflow as tf
-
     port = int(SERVICE.rpartition(":")[2])
     tf.data.experimental.service.DispatchServer(tf.data.experimental.service.DispatcherConfig(port=port)).join()
     return 0
@@ -42,8 +42,6 @@ def dispatch() -> int:
 
 def prepare() -> int:
     """Prepare data until terminated; trainers reach this host by the name in $DATA_WORKER."""
-    import tensorflow as tf
-
     service = tf.data.experimental.service
     me = os.environ.get("DATA_WORKER", "localhost") + ":%port%"  # TensorFlow inserts the port that it chose
     service.WorkerServer(service.WorkerConfig(dispatcher_address=SERVICE, worker_address=me)).join()
@@ -53,10 +51,6 @@ def prepare() -> int:
 def train(words: list[str]) -> int:
     """Train and test the network; return 0 if it is accurate enough, else 1."""
     args = arguments.read(__doc__, 100, "worker 1 kills itself after step N", words)
-    import tensorflow as tf
-
-    from tflaunch_worker.examples import digits, model, pipeline
-
     model.require_tf_keras()
     strategy = training.strategy()
     sizes = training.batch_sizes(strategy, per_replica=args.batch_size)

@@ -12,8 +12,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import tensorflow as tf
+
 from tflaunch_worker import training
-from tflaunch_worker.examples import arguments
+from tflaunch_worker.examples import arguments, digits, model, pipeline
 
 if TYPE_CHECKING:
     from tflaunch_worker.examples.digits import Pictures
@@ -24,10 +27,6 @@ SEED = 20
 def main() -> int:
     """Train and test the network; return 0 if it is accurate enough, else 1."""
     args = arguments.read(__doc__, 100, "this task kills itself after the epoch in which step N is done")
-    import tensorflow as tf
-
-    from tflaunch_worker.examples import digits, model, pipeline
-
     if not tf.config.list_physical_devices("GPU"):
         halves = [tf.config.LogicalDeviceConfiguration()] * 2
         tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], halves)
@@ -69,9 +68,6 @@ def main() -> int:
 
 def hardest_digit(test: Pictures) -> Any:
     """Return a custom callback that prints, after each epoch, the digit that is misclassified most often."""
-    import numpy as np
-    import tensorflow as tf
-
     pictures, labels = test
 
     class HardestDigit(tf.keras.callbacks.Callback):  # type: ignore[misc]

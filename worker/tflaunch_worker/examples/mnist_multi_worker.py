@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import sys
 
+import tensorflow as tf
+
 from tflaunch_worker import training
-from tflaunch_worker.examples import arguments
+from tflaunch_worker.examples import arguments, digits, model, pipeline
 
 SAVE_EVERY = 10  # steps
 SEED = 20  # the same on all workers, since each takes its share of the same global batch
@@ -23,10 +25,8 @@ SEED = 20  # the same on all workers, since each takes its share of the same glo
 def main() -> int:
     """Train and test the network; return 0 if it is accurate enough, else 1."""
     args = arguments.read(__doc__, 100, "worker 1 kills itself after step N")
-    from tflaunch_worker.examples import digits, model, pipeline
-
     model.require_tf_keras()
-    strategy = training.strategy()
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
     sizes = training.batch_sizes(strategy, per_replica=args.batch_size)
 
     data = digits.choose(args.data, lambda mine: all(training.everyone(strategy, mine)))

@@ -12,23 +12,17 @@ state is saved after every epoch; a job that is started again goes on with the n
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+
+import tensorflow as tf
 
 from tflaunch_worker import training
-from tflaunch_worker.examples import arguments
-
-if TYPE_CHECKING:
-    import tensorflow as tf
+from tflaunch_worker.examples import arguments, digits, model
 
 
 def main() -> int:
     """Run the task that TF_CONFIG names; the chief returns 0 if the network is accurate enough, else 1."""
     args = arguments.read(__doc__, 150, "the chief kills itself after the epoch in which step N is done")
     training.serve_if_server()
-    import tensorflow as tf
-
-    from tflaunch_worker.examples import digits, model
-
     model.require_tf_keras()
     model.require_servers()
     strategy = training.strategy()

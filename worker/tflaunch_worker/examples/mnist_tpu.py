@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import sys
 
+import tensorflow as tf
+
 from tflaunch_worker import training
-from tflaunch_worker.examples import arguments
+from tflaunch_worker.examples import arguments, digits, model
 
 SEED = 20
 
@@ -19,10 +21,6 @@ SEED = 20
 def main() -> int:
     """Train and test the network; return 0 if it is accurate enough, else 1."""
     args = arguments.read(__doc__, 100, "this task kills itself after the epoch in which step N is done")
-    import tensorflow as tf
-
-    from tflaunch_worker.examples import digits, model
-
     try:
         strategy = training.strategy()
     except training.CannotTrain as reason:

@@ -72,10 +72,9 @@ def module_places(parts: list[str], roots: list[str]) -> Iterator[str]:
             yield os.path.join(root, *parts[: count + 1])
 
 
-def module_file(place: str, is_program: bool = False) -> str | None:
-    """Return the file of a module or package, from its path without suffix, or None."""
-    inner = "__main__.py" if is_program else "__init__.py"
-    for path in (f"{place}.py", os.path.join(place, inner)):
+def module_file(place: str) -> str | None:
+    """Return the file of a package or module, from its path without suffix, or None."""
+    for path in (os.path.join(place, "__init__.py"), f"{place}.py"):
         if os.path.isfile(path):
             return path
     return None

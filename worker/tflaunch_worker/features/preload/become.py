@@ -15,6 +15,7 @@ from typing import Any, Callable, Iterable, Mapping
 
 from tflaunch_worker import linux
 from tflaunch_worker.features import program_source
+from tflaunch_worker.features.preload.source_checks import PRELOAD
 from tflaunch_worker.socket_messages import receive_message
 
 _OWN_PACKAGE = __name__.partition(".")[0]
@@ -44,7 +45,7 @@ def become_task(request: dict[str, Any], output: int, report: socket.socket, age
         os.setsid()
         # The agent gets the pid from the task itself, before anything of the user's runs: whoever stops the task from
         # here on has a process to signal.
-        report.sendall(f"pid {os.getpid()}\n".encode("ascii"))
+        report.sendall(f"pid {os.getpid()} {env[PRELOAD]}\n".encode("utf-8", "replace"))
         try:
             env = {**env, **receive_message(report)[0]["secrets"]}
         except EOFError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.machinery
 import os
 import sys
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 from tflaunch_worker.features import program_source
 from tflaunch_worker.features.preload import source_checks
@@ -18,13 +18,26 @@ _OWN_PACKAGE = __name__.partition(".")[0]
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
+def find_modules(argv: list[str], workdir: str, environ: Mapping[str, str]) -> tuple[list[str], str]:
+    """Return what a program of this interpreter imports first, or [] and why that is not certain."""
+    own = source_checks.own_places(os.environ.get("PYTHONPATH", ""), workdir)
+    found, reason = source_checks.find_slow_imports(argv, workdir, own, sys.path, environ)
+    return list(found), reason
+
+
 def check_program(
-    request: dict[str, Any], modules_before: set[str], added: list[str], started_by: Sequence[str] = ()
+    request: dict[str, Any],
+    modules: list[str],
+    modules_before: set[str],
+    added: list[str],
+    started_by: Sequence[str] = (),
 ) -> tuple[str, set[str]]:
     """Return the reason against a fork of a task, or "", and the packages it imports.
 
     Args:
-        request: ``argv``, ``env`` and ``workdir`` of the task, and whether it calls a function (``is_function``).
+        request: ``argv``, ``env`` and ``workdir`` of the task, whether it calls a function (``is_function``), and
+            whether the modules are those that its program imports first (``is_auto``).
+        modules: what was imported.
         modules_before: the modules that this process needs for itself.
         added: directories at the end of ``sys.path`` that are not the interpreter's own.
         started_by: the modules whose import has started threads.
@@ -37,8 +50,11 @@ def check_program(
     if request["is_function"]:
         return _check_function(request, modules_before, [workdir, *python_path, *added])
     kind, index = program_source.find_program(argv) or ("", 0)
-    path = [*sys.path, *_package_directories(argv[index])] if kind == program_source.MODULE else sys.path
-    reason, imported = source_checks.check_source(argv, workdir, python_path, path, request["env"])
+    if request["is_auto"]:
+        found, reason = find_modules(argv, workdir, request["env"])
+        reason, imported = reason if found == modules else "its program imports something else first", set(found)
+    else:
+        reason, imported = source_checks.check_source(argv, workdir, python_path, sys.path, request["env"])
     name, directory = argv[index], workdir
     is_package = hasattr(sys.modules.get(name), "__path__")  # then its __main__ is the program
     if kind == program_source.MODULE and (
@@ -60,17 +76,6 @@ def _check_function(request: dict[str, Any], modules_before: set[str], roots: li
     # Each of these directories is the first in sys.path for some time. The cloudpickle in ours may be imported already.
     reason = reason or _reason_in_directory(directory, modules_before, may_copy=True)
     return reason or _reason_in_directory(request["workdir"], modules_before), imported
-
-
-def _package_directories(module: str) -> list[str]:
-    """Return directories off the path from which import hooks load a module's package."""
-    package = module.partition(".")[0]
-    found: list[str] = []
-    for finder in sys.meta_path:
-        spec = finder.find_spec(package, None) if hasattr(finder, "find_spec") else None
-        locations = spec.submodule_search_locations or () if spec is not None else ()
-        found += [os.path.dirname(place) for place in locations if os.path.basename(place) == package]
-    return found
 
 
 class ThreadWatch:

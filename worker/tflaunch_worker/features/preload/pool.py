@@ -85,7 +85,7 @@ class ZygotePool(Service):
                         zygote.end_if_useless()
                     refuse(reason or zygote.describe_end())
 
-                return zygote.request_fork(command, note_fork, note_refusal)
+                return zygote.request_fork(command, is_auto, note_fork, note_refusal)
             except OSError as error:
                 reason = f"no process: {error.strerror}"
         refuse(reason)
@@ -137,8 +137,10 @@ class ZygotePool(Service):
         key = (*_program_of(command), python_path)
         if key not in self._read:
             places = source_checks.own_places(python_path, command.workdir)
-            self._read[key] = source_checks.find_slow_imports(command.argv, command.workdir, places, command.env)
+            self._read[key] = source_checks.find_slow_imports(command.argv, command.workdir, places, [], command.env)
         modules, reason = self._read[key]
+        if reason == source_checks.NO_MODULE:
+            modules, reason = (f"-m {key[1]}",), ""  # its interpreter searches in more places, and may find it
         lacking = (source_checks.reason_in_word(name) for name in command.secrets)  # which only the task itself gets
         return modules, reason or next(filter(None, lacking), "")
 

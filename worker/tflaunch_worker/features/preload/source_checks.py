@@ -11,12 +11,14 @@ import ast
 import os
 import re
 import stat
+import sys
 import warnings
-from typing import Mapping, NamedTuple
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from tflaunch_worker import function
 from tflaunch_worker.features.program_source import (
-    SCRIPT,
+    MODULE,
     TEXT,
     find_program,
     imported_files,
@@ -35,13 +37,19 @@ Imports of TensorFlow 2.21, torch 2.14, jax 0.10, numba, transformers, xgboost, 
 and read no `os.environ` for them. A process that has opened a device of NVIDIA's driver is not forked anyway.
 """
 _HARMLESS = ("TF_CONFIG", *READ_WITH_DEVICES)
+_SETTABLE = re.compile(r"(?:TF|XLA|KERAS|ABSL|GRPC|JAX)_[A-Z0-9_]+=[^,]*")
+"""Variables that are set before an import as a program sets them. With those of threads, imports could start some."""
 SLOW = ("tensorflow", "keras", "tf_keras", "jax", "torch")
 """Packages whose import takes seconds, and from which tasks are forked unasked."""
+_HARMLESS_DECORATORS = ("classmethod", "dataclass", "property", "staticmethod")
 _MUST_COME_FIRST = ("gevent", "eventlet", "dotenv")  # they change later imports, or set variables
 _MOST_FILES = 200
 _MOST_BYTES = 4 << 20
 CHANGES_PATH = "changes where modules are looked for (sys.path)"
 SETS_VARIABLES = "sets variables whose names cannot be known beforehand"
+NO_MODULE = "its module cannot be found beforehand"
+PRELOAD = "TFLAUNCH_PRELOAD"
+"""Variable that lists the modules imported for a task, or holds "no: " and the reason."""
 
 
 def own_places(python_path: str, workdir: str) -> list[str]:
@@ -84,16 +92,20 @@ class _Files(NamedTuple):
     Args:
         first: their paths; "" for ``text``.
         roots: the directories in which the user's modules are searched.
-        below: files that do not begin with this are not read.
+        below: files that begin with none of these are not read.
         text: the program itself, if it is in its command.
         problem: why they are not known.
     """
 
     first: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
-    below: str = ""
+    below: tuple[str, ...] = ("",)
     text: str = ""
     problem: str = ""
+
+    def imported(self, node: ast.AST, path: str) -> list[str]:
+        """Return the user's own files that a node of the file at a path imports."""
+        return [file for file in imported_files(node, path, list(self.roots)) if file.startswith(self.below)]
 
 
 def _find_files(argv: list[str], workdir: str, python_path: list[str], path: list[str]) -> _Files:
@@ -101,47 +113,73 @@ def _find_files(argv: list[str], workdir: str, python_path: list[str], path: lis
     assert program is not None
     kind, index = program
     name = argv[index]
+    if kind == MODULE:
+        return _find_module(name.split("."), [workdir, *python_path], path)
     if kind == TEXT:
         return _Files(("",), (workdir, *python_path), text=name)
-    if kind == SCRIPT:
-        file = os.path.realpath(os.path.join(workdir, name))
-        if not os.path.isfile(file):
-            return _Files(problem=f"{name} is not a file")
-        return _Files((file,), (os.path.dirname(file), *python_path))
-    parts = name.split(".")
-    for root in (workdir, *python_path, *path):
-        found = module_file(os.path.join(root, *parts), is_program=True)
-        if found:
-            above = [module_file(os.path.join(root, *parts[: count + 1])) for count in range(len(parts))]
-            files = tuple(dict.fromkeys([*filter(None, above), found]))
-            if root in (workdir, *python_path):
-                return _Files(files, (workdir, *python_path))
-            return _Files(files, (root,), os.path.join(root, parts[0]))
-    return _Files(problem=f"the module {name} cannot be found beforehand")
+    file = os.path.realpath(os.path.join(workdir, name))
+    if not os.path.isfile(file):
+        return _Files(problem=f"{name} is not a file")
+    return _Files((file,), (os.path.dirname(file), *python_path))
+
+
+def _find_module(parts: list[str], own: list[str], path: list[str]) -> _Files:
+    """Find a module's files as this interpreter does; without its ``path``, only in the user's ``own`` directories.
+
+    Of an installed package, only its own files are read.
+    """
+    start = [] if path and getattr(sys.flags, "safe_path", False) else own[:1]
+    specs = _find_specs(parts, [*start, *(path or own[1:])], sys.meta_path if path else [PathFinder])
+    files = tuple(spec.origin for spec in specs if spec.origin)
+    places = specs[0].submodule_search_locations or files if specs else []
+    if {os.path.basename(place).partition(".")[0] for place in places} != {parts[0]}:
+        return _Files(problem=NO_MODULE)
+    roots = tuple(dict.fromkeys(map(os.path.dirname, places)))
+    if set(roots) <= set(own):
+        return _Files(files, tuple(own))
+    return _Files(files, roots, tuple(place if place in files else f"{place}{os.sep}" for place in places))
+
+
+def _find_specs(parts: list[str], places: Iterable[str] | None, finders: Sequence[Any]) -> list[ModuleSpec]:
+    """Return the specs of all that is executed for a module, packages first; [] if that is not certain."""
+    specs: list[ModuleSpec] = []
+    for part in [*parts, "__main__"]:  # the last is what is executed of a package
+        if places is None:
+            break
+        try:
+            specs.append(next(filter(None, (finder.find_spec(part, places) for finder in finders))))
+        except Exception:  # there is none, or a hook of the interpreter fails
+            return []
+        places, finders = specs[-1].submodule_search_locations, [PathFinder]
+    is_source = all(isinstance(spec.loader, SourceFileLoader) for spec in specs if spec.origin)
+    return specs if is_source and len(specs) >= len(parts) and specs[-1].origin else []
 
 
 def find_slow_imports(
-    argv: list[str], workdir: str, python_path: list[str], environ: Mapping[str, str]
+    argv: list[str], workdir: str, python_path: list[str], path: list[str], environ: Mapping[str, str]
 ) -> tuple[tuple[str, ...], str]:
-    """Return the `SLOW` packages that a program certainly imports first, in its order.
+    """Return the `SLOW` packages that a program certainly imports first, in its order, or () and why there are none.
 
-    They are those of statements at the top of the program, and of its own modules that it imports there. The second
-    part of the result is the reason not to import them before it, "" for none. Arguments are as in `check_source`.
+    They are those of statements at the top of the program, and of its own modules that it imports there, up to where it
+    may do what an import could see; what it does later, it does after the imports in any case. ``NAME=VALUE`` among
+    them is a variable that it sets for the next import. Arguments are as in `check_source`; without ``path``, a module
+    is searched only in the user's directories.
     """
-    files = _find_files(argv, workdir, python_path, [])
-    slow: list[str] = []
+    files = _find_files(argv, workdir, python_path, path)
+    steps: list[str] = []
     seen: set[str] = set()
     try:
-        any(_add_slow_imports(files, path, seen, slow) for path in files.first)
+        any(_add_slow_imports(files, path, environ, seen, steps) for path in files.first)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return (), "its program cannot be read"
-    if not slow:
-        return (), files.problem or f"its program does not certainly import any of {', '.join(SLOW)} first"
-    return tuple(slow), _reason_in(files, set(), environ)
+    while steps and "=" in steps[-1]:
+        del steps[-1]
+    reason = files.problem or f"its program certainly imports none of {', '.join(SLOW)} first"
+    return tuple(steps), "" if steps else reason
 
 
-def _add_slow_imports(files: _Files, path: str, seen: set[str], found: list[str]) -> bool:
-    """Add the slow imports of a file to ``found`` up to where it may do something else; return whether it does.
+def _add_slow_imports(files: _Files, path: str, environ: Mapping[str, str], seen: set[str], steps: list[str]) -> bool:
+    """Add what a file imports to ``steps`` up to where it may do something else; return whether it does.
 
     What a program does before an import, that import may see: TensorFlow's logger, for one, gets a handler of its own
     unless `logging` has one by then.
@@ -154,24 +192,61 @@ def _add_slow_imports(files: _Files, path: str, seen: set[str], found: list[str]
         if isinstance(statement, ast.Import):
             nodes = [ast.Import([name]) for name in statement.names]
         for node in nodes:
-            own = imported_files(node, path, list(files.roots))
-            tops = [] if own else [name.partition(".")[0] for name in _names(node)]
-            found += [top for top in tops if top in SLOW and top not in found]
-            if any(_add_slow_imports(files, file, seen, found) for file in own) or _may_act(node):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                own = files.imported(node, path)
+                if any(_add_slow_imports(files, file, environ, seen, steps) for file in own):
+                    return True
+                tops = [] if own else [name.partition(".")[0] for name in _names(node)]
+                steps += [top for top in tops if top in SLOW and top not in steps]
+            variable = _fixed_variable(node, environ)
+            if variable:
+                steps.append(variable)
+            elif _may_act(files, path, node, environ):
                 return True
     return False
 
 
-def _may_act(node: ast.AST) -> bool:
-    """Return whether a statement may do more than define names, import, or set variables."""
+def _fixed_variable(statement: ast.stmt, environ: Mapping[str, str]) -> str:
+    """Return ``NAME=VALUE`` if a statement only sets a variable that later imports may read, else ""."""
+    way, name, value = _use_of_variable(statement.value if isinstance(statement, ast.Expr) else statement)
+    text = f"{_text(name)}={environ.get(_text(name), value) if way == 'setdefault' else value}"
+    is_read = way in ("set", "setdefault") and value is not None and reason_in_word(_text(name))
+    return text if is_read and _SETTABLE.fullmatch(text) else ""
+
+
+def _may_act(files: _Files, path: str, statement: ast.stmt, environ: Mapping[str, str]) -> bool:
+    """Return whether a statement may do what later imports could see, other than to import modules one by one."""
+    parts = list(_executed(statement))
+    harmless = {id(name) for part in parts for name in _names_without_effect(part, environ)}
+    for part in parts:
+        is_own_import = part is not statement and files.imported(part, path)
+        if is_own_import or _is_act(part) or (id(part) not in harmless and _reason_in_node(part, set())):
+            return True
+    return False
+
+
+def _executed(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a statement and its parts, but for what defining a function, or a program that runs, does not execute."""
+    parts: Iterable[ast.AST] = ast.iter_child_nodes(node)
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-        return bool(getattr(node, "decorator_list", ()))
+        parts = getattr(node, "decorator_list", ())
+    elif isinstance(node, ast.If) and _is_attribute(node.test, "TYPE_CHECKING"):
+        parts = node.orelse
+    yield node
+    for part in parts:
+        yield from _executed(part)
+
+
+def _is_act(node: ast.AST) -> bool:
+    """Return whether a part of a statement does more than to define names, import, or set variables."""
+    decorators = getattr(node, "decorator_list", ())
+    if not all(isinstance(each, ast.Name) and each.id in _HARMLESS_DECORATORS for each in decorators):
+        return True
     if isinstance(node, ast.Call):
         return not (isinstance(node.func, ast.Attribute) and _is_attribute(node.func.value, "environ"))
     if isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
         return not (isinstance(node, ast.Subscript) and _is_attribute(node.value, "environ"))
-    is_action = isinstance(node, (ast.With, ast.AsyncWith, ast.Raise, ast.Assert, ast.While, ast.For, ast.AsyncFor))
-    return is_action or any(map(_may_act, ast.iter_child_nodes(node)))
+    return isinstance(node, (ast.With, ast.AsyncWith, ast.Raise, ast.Assert, ast.While, ast.For, ast.AsyncFor))
 
 
 def _parse(files: _Files, path: str) -> ast.Module:
@@ -227,7 +302,7 @@ def _reason_in(files: _Files, names: set[str], environ: Mapping[str, str]) -> st
     waiting, seen = list(files.first), set()
     while waiting:
         path = waiting.pop()
-        if path in seen or not path.startswith(files.below):
+        if path in seen:
             continue
         seen.add(path)
         if len(seen) > _MOST_FILES:
@@ -242,7 +317,7 @@ def _reason_in(files: _Files, names: set[str], environ: Mapping[str, str]) -> st
             reason = "" if id(node) in harmless else _reason_in_node(node, names)
             if reason:
                 return f"{name} {reason}"
-            waiting += imported_files(node, path, list(files.roots))
+            waiting += files.imported(node, path)
     return ""
 
 
@@ -279,23 +354,29 @@ def reason_in_import(name: str) -> str:
 
 def _names_without_effect(node: ast.AST, environ: Mapping[str, str]) -> list[ast.AST]:
     """Return names in a node that only reads a variable or keeps its value; else []."""
+    way, name, value = _use_of_variable(node)
+    before = environ.get(_text(name))
+    is_kept = before is not None and (way == "setdefault" or (way == "set" and before == value))
+    return [name] if name is not None and (way == "get" or is_kept) else []
+
+
+def _use_of_variable(node: ast.AST) -> tuple[str, ast.AST | None, str | None]:
+    """Return how a node uses a variable ("get", "set", "setdefault"), its name, and its new value if that is known."""
     place: ast.AST | None = None
     name: ast.AST | None = None
-    if isinstance(node, ast.Subscript):
-        place, name = node.value, _index(node)
-        is_harmless = isinstance(node.ctx, ast.Load)
-    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        place, name = node.targets[0].value, _index(node.targets[0])
-        is_harmless = _text(name) in environ and environ[_text(name)] == getattr(node.value, "value", None)
-    elif isinstance(node, ast.Call) and node.args:
-        method = getattr(node.func, "attr", "")
-        place, name = getattr(node.func, "value", None), node.args[0]
-        is_harmless = method == "get" or (method == "setdefault" and _text(name) in environ)
-        if _is_attribute(node.func, "getenv"):
-            return [name]
-    else:
-        return []
-    return [name] if is_harmless and name is not None and place is not None and _is_attribute(place, "environ") else []
+    value: ast.AST | None = None
+    way = ""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        way, place, name = "get", node.value, _index(node)
+    elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Subscript):
+        way, place, name, value = "set", node.targets[0].value, _index(node.targets[0]), node.value
+    elif isinstance(node, ast.Call) and node.args and _is_attribute(node.func, "getenv"):
+        return "get", node.args[0], None
+    elif isinstance(node, ast.Call) and node.args and isinstance(node.func, ast.Attribute):
+        way, place, name, value = node.func.attr, node.func.value, node.args[0], node.args[-1]
+    if way not in ("get", "set", "setdefault") or place is None or not _is_attribute(place, "environ"):
+        return "", None, None
+    return way, name, value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
 
 
 def _index(node: ast.Subscript) -> ast.AST:

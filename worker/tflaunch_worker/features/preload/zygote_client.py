@@ -16,7 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from tflaunch_worker import linux, procfs, spawn
-from tflaunch_worker.features.preload.source_checks import READ_WITH_DEVICES
+from tflaunch_worker.features.preload.source_checks import PRELOAD, READ_WITH_DEVICES
 from tflaunch_worker.features.preload.warm_client import ROOT
 from tflaunch_worker.socket_messages import encode_message, receive_message, send_message
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tflaunch_worker.process_state import TaskSettings
     from tflaunch_worker.socket_messages import Message
 
-PRELOAD = "TFLAUNCH_PRELOAD"
-"""Variable that lists the modules imported for a task, or holds "no: " and the reason."""
 _TASK_VARIABLES = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", PRELOAD)
 
 _JEMALLOC_OPTIONS = "JE_ARROW_MALLOC_CONF"
@@ -74,31 +72,28 @@ class PendingFork:
     def __init__(
         self,
         loop: Loop,
-        zygote: int,
+        zygote: Zygote,
         ends: tuple[int, socket.socket],
-        secrets: dict[str, str],
+        command: spawn.Command,
         on_started: Callable[[spawn.Child], None],
         on_refused: Callable[[str], None],
-        on_answer: Callable[[bool], None],
     ) -> None:
-        """Wait for the answer: ``on_answer`` is called, then another.
+        """Wait for the answer.
 
         Args:
             loop: the agent's.
-            zygote: its pid; it is killed when it takes too long, or is stopped.
+            zygote: what answers; it is killed when it takes too long, or is stopped.
             ends: ours of the task's output and of its report.
-            secrets: what the task gets by the answer.
+            command: the task's, with the secrets that it gets by the answer.
             on_started: gets the process.
             on_refused: gets the zygote's reason, "" if it has died.
-            on_answer: gets whether an answer came.
         """
         self._loop = loop
         self._output, self._report = ends
         self._zygote = zygote
-        self._secrets = secrets
+        self._command = command
         self._on_started = on_started
         self._on_refused = on_refused
-        self._on_answer = on_answer
         self._received = b""
         self._is_cancelled = False
         loop.watch(self._report.fileno(), self._read_report)
@@ -124,8 +119,8 @@ class PendingFork:
     def _look(self) -> None:
         """Kill what keeps the answer back, whose end of the report closes then."""
         self._timer = self._loop.call_at(self._loop.now() + _LOOK_INTERVAL, self._look)
-        if self._loop.now() >= self._give_up_at or procfs.is_stopped(self._zygote):
-            linux.kill(self._zygote, None, signal.SIGKILL)
+        if self._loop.now() >= self._give_up_at or procfs.is_stopped(self._zygote.pid):
+            linux.kill(self._zygote.pid, None, signal.SIGKILL)
         for pid in procfs.descendants(os.getpid()):
             if procfs.is_stopped(pid) and self._is_silent_fork(pid):
                 _kill_and_reap(self._loop, pid)
@@ -133,16 +128,20 @@ class PendingFork:
     def _is_silent_fork(self, pid: int) -> bool:
         """Return whether a process was forked for a task, and has not sent its pid yet."""
         place = procfs.place_of(pid)
-        is_own = pid != self._zygote and place is not None and place.session != pid  # which it has before it sends it
-        return is_own and procfs.is_fork(pid) and procfs.command_of(pid) == procfs.command_of(self._zygote)
+        zygote = self._zygote.pid
+        is_own = pid != zygote and place is not None and place.session != pid  # which it has before it sends it
+        return is_own and procfs.is_fork(pid) and procfs.command_of(pid) == procfs.command_of(zygote)
 
     def _read_answer(self) -> None:
         self._timer.cancel()
         self._loop.forget(self._report.fileno())
         kind, _, rest = self._received.decode("utf-8", "replace").partition("\n")[0].partition(" ")
-        self._on_answer(b"\n" in self._received)
-        if kind == "pid" and rest.isdecimal() and procfs.parent_of(int(rest)) == os.getpid():
-            self._continue_fork(int(rest))
+        self._zygote.pending -= 1
+        self._zygote.has_answered |= b"\n" in self._received
+        pid, _, modules = rest.partition(" ")
+        if kind == "pid" and pid.isdecimal() and procfs.parent_of(int(pid)) == os.getpid():
+            set_preload(self._command, modules)
+            self._continue_fork(int(pid))
         else:
             self._close_fds()
             if not self._is_cancelled:
@@ -155,10 +154,11 @@ class PendingFork:
             return
         self._report.settimeout(_GO_PATIENCE)
         try:  # secrets go past the zygote, which may outlive the run
-            send_message(self._report, {"kind": "go", "secrets": self._secrets})
+            send_message(self._report, {"kind": "go", "secrets": self._command.secrets})
         except OSError:
             pass  # the fork has died, and so has the task
         self._report.setblocking(False)
+        self._zygote.has_forked = True
         self._on_started(spawn.Child(pid, self._output, self._report.detach()))
 
     def _close_fds(self) -> None:
@@ -167,7 +167,14 @@ class PendingFork:
 
 
 class Zygote:
-    """A process that imports modules, with the requests sent to it."""
+    """A process that imports modules, with the requests sent to it.
+
+    Attributes:
+        pid: the process.
+        pending: how many requests wait for an answer.
+        has_answered: whether it has ever answered one.
+        has_forked: whether a task was ever forked from it.
+    """
 
     def __init__(
         self,
@@ -192,8 +199,8 @@ class Zygote:
         self._order_to_stay = stay
         self._loop = loop
         self._on_ended = on_ended
-        self._has_answered = self._has_forked = False
-        self._pending = 0
+        self.has_answered = self.has_forked = False
+        self.pending = 0
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
         self._output = output
         self._last_output = b""
@@ -204,9 +211,15 @@ class Zygote:
         loop.watch(link.fileno(), self._on_link_ready)
 
     def request_fork(
-        self, command: spawn.Command, on_started: Callable[[spawn.Child], None], on_refused: Callable[[str], None]
+        self,
+        command: spawn.Command,
+        is_auto: bool,
+        on_started: Callable[[spawn.Child], None],
+        on_refused: Callable[[str], None],
     ) -> PendingFork:
         """Request a fork for a task; ``on_refused`` gets the reason, "" if this has died.
+
+        ``is_auto``: the modules are those that its program imports first.
 
         Raises:
             OSError: no descriptors are left.
@@ -214,30 +227,18 @@ class Zygote:
         output, output_end = spawn.make_output_pipe()
         report, report_end = socket.socketpair()
         report.setblocking(False)
-        set_preload(command, ",".join(command.modules))
-        place = {"workdir": command.workdir, "is_function": command.search is not None}
+        place = {"workdir": command.workdir, "is_function": command.search is not None, "is_auto": is_auto}
         fields = {"kind": "fork", "argv": command.argv, "env": command.env, **place}
         self._unsent.append((encode_message(fields), [output_end, report_end.detach()]))
 
-        self._pending += 1
-
-        def note_answer(has_answered: bool) -> None:
-            self._pending -= 1
-            self._has_answered = self._has_answered or has_answered
-
-        def note_fork(child: spawn.Child) -> None:
-            self._has_forked = True
-            on_started(child)
-
-        pending = PendingFork(
-            self._loop, self.pid, (output, report), command.secrets, note_fork, on_refused, note_answer
-        )
+        self.pending += 1
+        pending = PendingFork(self._loop, self, (output, report), command, on_started, on_refused)
         self._send_requests()
         return pending
 
     def end_if_useless(self) -> None:
         """End it if nothing was forked from it, and nothing waits for that."""
-        if not (self._has_forked or self._pending):
+        if not (self.has_forked or self.pending):
             linux.kill(self.pid, None, signal.SIGKILL)
 
     def stay(self) -> bool:
@@ -315,7 +316,7 @@ class Zygote:
             for descriptor in descriptors:
                 os.close(descriptor)
         self._unsent.clear()
-        self._on_ended("" if self._has_answered else self.describe_end())
+        self._on_ended("" if self.has_answered else self.describe_end())
 
 
 def start_import(loop: Loop, kind: Kind, settings: TaskSettings, record: str) -> tuple[socket.socket, int, int]:

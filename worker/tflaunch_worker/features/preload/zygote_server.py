@@ -4,8 +4,9 @@ It runs in the tasks' own interpreter, started by the agent (`pool`) as::
 
     python -c 'import sys; sys.path[…] = [ROOT]; from ….zygote_server import main; main()' SOCKET RECORD MODULES PLACE…
 
-where RECORD is a file of `refusals`, and modules are searched in the places after those of the interpreter;
-or it is a fork of a warm server (`warm_server`), which it may become itself at the end of the run.
+where RECORD is a file of `refusals`, and modules are searched in the places after those of the interpreter. MODULES may
+have NAME=VALUE, a variable to be set before the next import, or be `-m NAME`: what this program imports first.
+It may also be a fork of a warm server (`warm_server`), which it may become itself at the end of the run.
 
 A fork is a child of the agent, not of this process. It sends the agent its pid, waits for permission, and takes on the
 state that the interpreter would have if it had been started with the task's command (`become`). Tasks that must not be
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import time
 
-from tflaunch_worker.features.preload import become, clone, fork_checks, refusals
+from tflaunch_worker.features.preload import become, clone, fork_checks, refusals, source_checks
 from tflaunch_worker.socket_messages import receive_message
 
 _MAX_IMPORT_OUTPUT = 64 * 1024
@@ -38,10 +39,9 @@ def main() -> None:
     modules_before = set(sys.modules)
     added = [place for place in sys.argv[4:] if place not in sys.path]  # as `tflaunch_worker.function` does it
     sys.path += added
-    modules = sys.argv[3].split(",")
     imported_at = time.time_ns()
     watch = fork_checks.ThreadWatch()
-    import_output, failure = _prepare_and_remember(modules, watch, sys.argv[2])
+    modules, import_output, failure = _prepare_and_remember(sys.argv[3], watch, sys.argv[2])
     while True:
         try:
             request, descriptors = receive_message(link)
@@ -57,7 +57,9 @@ def main() -> None:
             continue
         output, report = descriptors
         reason, imported = (
-            (failure, set()) if failure else fork_checks.check_program(request, modules_before, added, watch.started_by)
+            (failure, set())
+            if failure
+            else fork_checks.check_program(request, modules, modules_before, added, watch.started_by)
         )
         agent = os.getppid()
         pid = -1
@@ -70,6 +72,7 @@ def main() -> None:
             link.close()
             if not any(module.partition(".")[0] in imported for module in modules):
                 import_output = b""  # the program does not import these modules itself
+            request["env"][source_checks.PRELOAD] = ",".join(module for module in modules if "=" not in module)
             become.become_task(request, output, socket.socket(fileno=report), agent, import_output)
             return
         if reason:
@@ -78,13 +81,17 @@ def main() -> None:
         os.close(report)
 
 
-def _prepare_and_remember(modules: list[str], watch: fork_checks.ThreadWatch, record: str) -> tuple[bytes, str]:
-    """Do as `_prepare` does, and record for later runs if the imports forbid forks."""
+def _prepare_and_remember(words: str, watch: fork_checks.ThreadWatch, record: str) -> tuple[list[str], bytes, str]:
+    """Do as `_prepare` does, and record for later runs if the imports forbid forks; return the modules, too."""
+    modules, failure, output = words.split(","), "", b""
+    if words.startswith("-m "):
+        modules, failure = fork_checks.find_modules(["python", *words.split()], os.getcwd(), os.environ)
     places = refusals.search_places()
-    output, failure = _prepare(modules, watch)
+    if not failure:
+        output, failure = _prepare(modules, watch)
     if not failure:
         refusals.remember(record, fork_checks.reason_in_process(watch.started_by), places)
-    return output, failure
+    return modules, output, failure
 
 
 def _prepare(modules: list[str], watch: fork_checks.ThreadWatch) -> tuple[bytes, str]:
@@ -118,7 +125,11 @@ def _import_modules(modules: list[str]) -> tuple[bytes, str]:
         module = ""
         try:
             for module in modules:
-                importlib.import_module(module)
+                name, is_variable, value = module.partition("=")
+                if is_variable:
+                    os.environ[name] = value
+                else:
+                    importlib.import_module(module)
         except BaseException as error:
             return b"", f"{module} could not be imported: {type(error).__name__}: {error}".rstrip(": ")
         finally:
