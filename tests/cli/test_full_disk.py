@@ -54,7 +54,6 @@ def detached(launch: Launch, script: str) -> tuple[str, subprocess.Popen[str]]:
     return run, follower
 
 
-@pytest.mark.thorough
 def test_wait_knows_the_end_of_a_run_on_a_full_disk(launch: Launch, disk: MakeDisk) -> None:
     """For commands that follow it and for later ones: the job's own code, and what is lost."""
     disk(launch.home)

@@ -279,7 +279,6 @@ def test_a_stopped_supervisor_is_named(launch: Launch) -> None:
     launch.succeed("wait")
 
 
-@pytest.mark.thorough
 def test_a_second_supervisor_fences_the_first(launch: Launch) -> None:
     """If the lock fails (it is removed here), the agents obey the newer one; the older does nothing more."""
     run = detached(launch, UNTIL_GO)

@@ -202,7 +202,7 @@ def test_a_process_that_cannot_wait_says_why(launch: Launch, options: tuple[str,
     assert listed(launch) == {}
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_process_that_ends_while_its_run_waits(launch: Launch, number: int) -> None:
     """The run says so, its follower says so, and the next one takes its place."""
     held(launch)
