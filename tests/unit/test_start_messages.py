@@ -12,6 +12,7 @@ from tflaunch.core import replay, step
 from tflaunch.core.event_records import from_record
 from tflaunch.core.events import (
     Event,
+    FilesRefused,
     FilesSynced,
     HostJoined,
     NamesResolved,
@@ -85,6 +86,18 @@ def test_tasks_that_share_gpus_are_named_before_the_start() -> None:
     )
     assert joined(0)[1] == []
     assert joined(1, env={"CUDA_VISIBLE_DEVICES": "-1"})[1] == []
+
+
+# ---- the user's code
+
+
+def test_a_host_to_which_the_code_cannot_be_brought_ends_the_job() -> None:
+    """Before any task starts, so that none runs with half of each version of a file."""
+    history = History(clustered({"worker": ["a", "b"]}, sync={}))
+    job = history.happens(HostJoined("a"), HostJoined("b"), FilesRefused("a", "big changed while it was sent")).job
+    assert (job.phase, job.exit_code) == (Phase.ENDED, EXIT_PREFLIGHT)
+    assert job.culprit is not None
+    assert job.culprit.message == "the files of `sync` cannot be brought to a: big changed while it was sent"
 
 
 # ---- private networks

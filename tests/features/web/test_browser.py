@@ -97,6 +97,8 @@ def test_a_training_is_followed_live(page: Page, place: Launch) -> None:
     assert page.text_content(".logs mark") == "step 2 of worker:1"
     page.keyboard.press("Enter")
     page.wait_for_selector("text=1 lines of the whole log")
+    page.fill(".logs input[type=search]", "qqq")
+    page.wait_for_selector(".logs .empty:visible:text-is('No line matches.')")
     assert place.run("down", "-t", "0", run).returncode == 0
 
 
