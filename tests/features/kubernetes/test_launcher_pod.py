@@ -18,7 +18,7 @@ from features.kubernetes import kubectl_stub
 from support.launch import Launch
 from support.processes import command_of, processes_with
 from support.specs import tflaunch, written
-from support.waiting import wait_until
+from support.waiting import PATIENCE, wait_until
 from tflaunch.errors import EXIT_USAGE
 
 pytestmark = pytest.mark.cli
@@ -52,7 +52,8 @@ class Cluster:
         about = {"cluster": {"worker": 2}, "strategy": "none", "command": [sys.executable, "program.py"], "sync": {}}
         python = {"hosts": {"*": {"python": sys.executable}}, "env": {"GO": str(self.go), "CODE": str(code)}}
         pods: dict[str, Any] = {"restart": {"max": 0}, "container": {"image": "any"}, "kubernetes": {}}
-        return written(job, {**about, **python, **pods, **fields})
+        limits = {"timeouts": {"heartbeat": PATIENCE, "lease": 10 * PATIENCE}}  # a busy machine answers late
+        return written(job, {**about, **python, **pods, **limits, **fields})
 
     def start(self, **fields: Any) -> str:
         begun = self._launch.up(self.spec(**fields), "-d", "--no-preflight")
