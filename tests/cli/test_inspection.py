@@ -71,7 +71,8 @@ class TestCheck:
         assert words.stdout.splitlines() == [f"{path}: ok" for path in paths]
         as_json = tflaunch("check", paths[0], "--json", home=home)
         assert (as_json.returncode, as_json.stderr) == (0, "")
-        assert json.loads(as_json.stdout) == {"ok": True, "problems": []}
+        one = {"spec": str(paths[0]), "ok": True, "problems": []}
+        assert json.loads(as_json.stdout) == {"ok": True, "problems": [], "specs": [one]}
 
     def test_a_spec_with_a_warning_can_run(self, tmp_path: Path, home: Path):
         path = written(tmp_path, OFTEN_FORGOTTEN)
