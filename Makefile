@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CORES := $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)))')
 # All directories of tests, two at a time on each core, as many tests wait: those that take longest come first, so that
 # the short ones fill the end. Even so, five of them would end last by far: each of these gets a process for each core.
-FIRST := ssh cli training features slurm docker unit chaos examples agent api package
+FIRST := ssh cli features training agent examples api simulator unit slurm docker chaos package
 SPLIT := --numprocesses $(CORES) --dist loadfile
 SPLIT_ssh := $(SPLIT)
 SPLIT_training := $(SPLIT)
