@@ -121,6 +121,16 @@ def test_in_doubt_a_program_is_started(shared: LocalAgent, tmp_path: Path, name:
     assert reason in preload
 
 
+def test_what_an_import_has_looked_for_in_vain_may_be_the_program_s(local: LocalAgent, tmp_path: Path) -> None:
+    """TensorFlow tries to import a module `python`; a program may have a file of this name beside it."""
+    tries = "try:\n    import extra\nexcept ImportError:\n    extra = None"
+    write(tmp_path, {"lib/mine.py": tries, "prog.py": "import mine; print(mine.extra)", "extra.py": ""})
+    start(local.talk, "worker:0", tmp_path, "prog.py", modules=["mine"], PYTHONPATH="lib")
+    assert local.talk.text("worker:0").startswith("<module 'extra'")
+    preload = local.talk.wait_for("task_started", "worker:0")["preload"]
+    assert "a module extra of its own: what was imported had looked for one" in preload
+
+
 def test_only_an_interpreter_is_preloaded(local: LocalAgent, tmp_path: Path) -> None:
     """No script that is called python and starts one."""
     write(tmp_path, {"python": f'#!/bin/sh\nexec {sys.executable} "$@"\n'})

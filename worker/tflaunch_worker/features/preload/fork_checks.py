@@ -30,7 +30,7 @@ def check_program(
     modules: list[str],
     modules_before: set[str],
     added: list[str],
-    started_by: Sequence[str] = (),
+    watch: ImportWatch,
 ) -> tuple[str, set[str]]:
     """Return the reason against a fork of a task, or "", and the packages it imports.
 
@@ -40,15 +40,15 @@ def check_program(
         modules: what was imported.
         modules_before: the modules that this process needs for itself.
         added: directories at the end of ``sys.path`` that are not the interpreter's own.
-        started_by: the modules whose import has started threads.
+        watch: what has watched the imports.
     """
     argv, workdir = request["argv"], request["workdir"]
-    reason = reason_in_process(started_by)
+    reason = reason_in_process(watch.started_by)
     if reason:
         return reason, set()
     python_path = source_checks.own_places(os.environ.get("PYTHONPATH", ""), os.getcwd())
     if request["is_function"]:
-        return _check_function(request, modules_before, [workdir, *python_path, *added])
+        return _check_function(request, modules_before, [workdir, *python_path, *added], watch.searched)
     kind, index = program_source.find_program(argv) or ("", 0)
     if request["is_auto"]:
         found, reason = find_modules(argv, workdir, request["env"])
@@ -63,10 +63,12 @@ def check_program(
         reason = reason or f"{name} itself has been imported"
     if kind == program_source.SCRIPT:
         directory = os.path.dirname(os.path.realpath(os.path.join(workdir, name)))
-    return reason or _reason_in_directory(directory, modules_before), imported
+    return reason or _reason_in_directory(directory, modules_before, watch.searched), imported
 
 
-def _check_function(request: dict[str, Any], modules_before: set[str], roots: list[str]) -> tuple[str, set[str]]:
+def _check_function(
+    request: dict[str, Any], modules_before: set[str], roots: list[str], searched: set[str]
+) -> tuple[str, set[str]]:
     """Check a program that calls a function, which imports modules from ``roots``."""
     program = program_source.find_program(request["argv"])
     assert program is not None
@@ -74,15 +76,17 @@ def _check_function(request: dict[str, Any], modules_before: set[str], roots: li
     path = [os.path.realpath(request["workdir"]), *sys.path]
     reason, imported = source_checks.check_function(directory, roots, path, request["env"])
     # Each of these directories is the first in sys.path for some time. The cloudpickle in ours may be imported already.
-    reason = reason or _reason_in_directory(directory, modules_before, may_copy=True)
-    return reason or _reason_in_directory(request["workdir"], modules_before), imported
+    reason = reason or _reason_in_directory(directory, modules_before, searched, may_copy=True)
+    return reason or _reason_in_directory(request["workdir"], modules_before, searched), imported
 
 
-class ThreadWatch:
-    """An importer that finds nothing, but notes modules whose import starts threads."""
+class ImportWatch:
+    """An importer that finds nothing, but notes what is searched, and modules whose import starts threads."""
 
     def __init__(self) -> None:
         self.started_by: list[str] = []
+        self.searched: set[str] = set()
+        """Also what was not found, which a task may have: TensorFlow tries to import ``python.runfiles``."""
         self._threads = _count_threads()
         self._begun: list[str] = []
 
@@ -90,6 +94,7 @@ class ThreadWatch:
         """Look, note that this import begins, and find nothing."""
         self.look()
         self._begun.append(name)
+        self.searched.add(name)
 
     def look(self) -> None:
         """Blame new threads on the innermost ongoing import, or the outermost ended one."""
@@ -135,8 +140,8 @@ def reason_in_process(started_by: Sequence[str] = ()) -> str:
     return ""
 
 
-def _reason_in_directory(directory: str, modules_before: set[str], may_copy: bool = False) -> str:
-    """Return a reason if the directory has another module of an imported name, or "".
+def _reason_in_directory(directory: str, modules_before: set[str], searched: set[str], may_copy: bool = False) -> str:
+    """Return a reason if the directory has another module of a name that was imported, or ``searched``; else "".
 
     ``may_copy``: a module that has the same files as the imported one is allowed.
     """
@@ -150,15 +155,18 @@ def _reason_in_directory(directory: str, modules_before: set[str], may_copy: boo
     for name in names:
         stem = name.partition(".")[0]
         module = sys.modules.get(stem)
-        if module is None or stem in sys.builtin_module_names or stem in ("__main__", _OWN_PACKAGE):
+        if module is None and stem not in searched:
+            continue
+        if stem in sys.builtin_module_names or stem in ("__main__", _OWN_PACKAGE):
             continue
         path = os.path.join(directory, name)
         is_module = any(name == stem + suffix for suffix in suffixes)
         is_package = name == stem and any(os.path.exists(os.path.join(path, "__init__" + end)) for end in suffixes)
-        origin = getattr(module, "__file__", None) or ""
+        origin = getattr(module, "__file__", None) or os.devnull
         is_elsewhere = not os.path.realpath(origin).startswith(os.path.realpath(path))
         if (is_module or is_package) and is_elsewhere and not (may_copy and _is_copy(path, origin)):
             known = "preloading needs it, too" if stem in modules_before else "it would hide the one that was imported"
+            known = known if module else "what was imported had looked for one"
             return f"its directory has a module {stem} of its own: {known}"
     return ""
 

@@ -40,7 +40,7 @@ def main() -> None:
     added = [place for place in sys.argv[4:] if place not in sys.path]  # as `tflaunch_worker.function` does it
     sys.path += added
     imported_at = time.time_ns()
-    watch = fork_checks.ThreadWatch()
+    watch = fork_checks.ImportWatch()
     modules, import_output, failure = _prepare_and_remember(sys.argv[3], watch, sys.argv[2])
     while True:
         try:
@@ -57,9 +57,7 @@ def main() -> None:
             continue
         output, report = descriptors
         reason, imported = (
-            (failure, set())
-            if failure
-            else fork_checks.check_program(request, modules, modules_before, added, watch.started_by)
+            (failure, set()) if failure else fork_checks.check_program(request, modules, modules_before, added, watch)
         )
         agent = os.getppid()
         pid = -1
@@ -81,7 +79,7 @@ def main() -> None:
         os.close(report)
 
 
-def _prepare_and_remember(words: str, watch: fork_checks.ThreadWatch, record: str) -> tuple[list[str], bytes, str]:
+def _prepare_and_remember(words: str, watch: fork_checks.ImportWatch, record: str) -> tuple[list[str], bytes, str]:
     """Do as `_prepare` does, and record for later runs if the imports forbid forks; return the modules, too."""
     modules, failure, output = words.split(","), "", b""
     if words.startswith("-m "):
@@ -94,7 +92,7 @@ def _prepare_and_remember(words: str, watch: fork_checks.ThreadWatch, record: st
     return modules, output, failure
 
 
-def _prepare(modules: list[str], watch: fork_checks.ThreadWatch) -> tuple[bytes, str]:
+def _prepare(modules: list[str], watch: fork_checks.ImportWatch) -> tuple[bytes, str]:
     """Import modules, watched; return output, and the reason against forks, or ""."""
     if not clone.is_fork_supported():
         return b"", "this system cannot fork a process for another one"
