@@ -1,4 +1,4 @@
-"""The list of runs, read again and again, and where a run lives."""
+"""The list of runs, and where a run lives."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import pytest
 from support.specs import clustered
 from tflaunch.client import control_client, run_list, run_location
 from tflaunch.client.control_client import ControlClient
-from tflaunch.client.run_list import RunEntry
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.client.runs import NoSupervisorError
 from tflaunch.errors import TflaunchError
 from tflaunch.feature import Feature, Location
-from tflaunch.features.web import remembered_runs
 from tflaunch.plan import serialize
 from tflaunch.store.journal import Journal, read_journal
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
@@ -25,60 +23,22 @@ pytestmark = pytest.mark.unit
 NOW = 2e9
 
 
-@pytest.fixture
-def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the runs that were read; there are none yet."""
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are no runs yet."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
-    found: list[str] = []
-    entry_of = run_list.entry_of
-
-    def noted(directory: Path) -> RunEntry:
-        found.append(directory.name)
-        return entry_of(directory)
-
-    for module in (run_list, remembered_runs):
-        monkeypatch.setattr(module, "entry_of", noted)
-    return found
 
 
-def begun(name: str, **matrix: str) -> tuple[RunDirectory, Journal]:
+def ended(name: str, progress: tuple[int | None, dict[str, float]], **matrix: str) -> Path:
     directory = RunDirectory(name)
     journal = Journal(directory, 0)
     plan = clustered({"worker": 2})._replace(matrix=matrix)
     journal.record_plan(directory, serialize.as_json(plan), 0.0)
-    return directory, journal
-
-
-def ended(name: str, progress: tuple[int | None, dict[str, float]] = (None, {}), **matrix: str) -> Path:
-    directory, journal = begun(name, **matrix)
     journal.record_end(0, [], "succeeded", progress=progress)
     journal.close()
     return directory.path
 
 
-def test_runs_that_have_ended_are_read_once(read: list[str]) -> None:
-    """As long as nothing is written to their journals; those that were removed are gone."""
-    first, second = ended("first"), ended("second")
-    live, journal = begun("live")
-    runs = remembered_runs.RememberedRuns()
-    assert runs.overview() == run_list.overview()
-    read.clear()
-    assert [entry.run for entry in runs.overview()] == [entry.run for entry in run_list.overview()]
-    assert read.count(first.name) == read.count(second.name) == 1  # by the second of the two
-    assert read.count(live.run) == 2
-    journal.record_end(1, [], "failed")
-    journal.close()
-    shutil.rmtree(second)
-    assert {entry.run: entry.state for entry in runs.overview()} == {first.name: "succeeded", live.run: "failed"}
-    read.clear()
-    resumed = Journal(RunDirectory.existing(first, first / "logs"), 2)
-    resumed.record_end(2, [], "failed")
-    resumed.close()
-    assert {entry.run: entry.exit_code for entry in runs.overview()} == {first.name: 2, live.run: 1}
-    assert read == [first.name]
-
-
-@pytest.mark.usefixtures("read")
 @pytest.mark.parametrize(
     ("width", "titles"),
     [
@@ -114,7 +74,6 @@ def theirs(directory: Path) -> RunLocation | None:
     return THEIRS
 
 
-@pytest.mark.usefixtures("read")
 def test_places_are_asked_in_order_and_imported_for_their_runs_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first that knows the run has it; no module exists for the mark that the run does not have."""
     path = RunDirectory("train").path
@@ -126,7 +85,6 @@ def test_places_are_asked_in_order_and_imported_for_their_runs_only(monkeypatch:
     assert locate_run(path) is THEIRS
 
 
-@pytest.mark.usefixtures("read")
 def test_a_run_that_has_not_begun_has_no_supervisor_to_connect_to() -> None:
     """An empty journal is damaged."""
     path = RunDirectory("train").path
