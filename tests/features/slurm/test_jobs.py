@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ from tflaunch.features.render import slurm, targets
 from tflaunch.features.render.slurm import Ending, seconds_in, wanted_of_job
 from tflaunch.features.slurm import allocation, jobs, limits, submission
 from tflaunch.features.slurm.jobs import NoSlurmError, SlurmError, SlurmJob
-from tflaunch.features.slurm.location import find_place
+from tflaunch.features.slurm.location import QueuePlace, find_place
 from tflaunch.plan import planner
 from tflaunch.plan.placement import with_gpus
 
@@ -242,3 +243,15 @@ def test_a_job_that_does_not_wait_for_its_turn_has_no_place(
     assert find_place("17", WAITING) is not None
     assert find_place("16", WAITING) is None
     assert find_place("17", job) is None
+
+
+def test_only_what_changes_much_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the way, or a start that is expected much earlier or later."""
+    now = 1e9
+    monkeypatch.setattr(time, "time", lambda: now)
+    told = QueuePlace(8, 20, now + 4000)
+    assert QueuePlace(5, 30, now + 4500).is_about(told)
+    assert not QueuePlace(4, 20, now + 4000).is_about(told)
+    assert not QueuePlace(8, 20, now + 6000).is_about(told)
+    assert not QueuePlace(8, 20, math.inf).is_about(told)
+    assert not told.is_about(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import socket
 import subprocess
@@ -20,10 +21,13 @@ from tflaunch.store.run_dir import SOCKET_NAME, SUPERVISOR_LOG
 from tflaunch_worker.readable import duration_words
 
 _BETWEEN_LOOKS = 1.0  # seconds: Slurm sends no notifications, so it is polled
+_LOOKS_PER_PLACE = 10  # all jobs of a partition may be many
 _BETWEEN_TRIES = 5.0
 _LAST_LINES = 5
 _IN_TURN = ("Priority", "Resources", "None", "")
 """Reasons of jobs that wait for their turn, and not for a time, another job or a person."""
+_MUCH = 0.25  # of the time that is left
+_LITTLE = 300.0  # seconds
 _RELAY = (
     "import os,socket,sys;sys.path.insert(0,{root!r});from tflaunch_worker.boot import relay;"
     "os.chdir({directory!r});s=socket.socket(socket.AF_UNIX);s.connect({name!r});relay(s)"
@@ -47,6 +51,15 @@ class QueuePlace(NamedTuple):
             return where
         at = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.expected))
         return f"{where}, expected to start in {duration_words(max(self.expected - time.time(), 0.0))} ({at})"
+
+    def is_about(self, told: QueuePlace | None) -> bool:
+        """Return whether ``told`` still informs enough: small changes are only noise."""
+        if told is None or (self.expected == math.inf) != (told.expected == math.inf):
+            return False
+        has_moved = self.position <= told.position / 2 or self.position > 2 * told.position
+        left = max(told.expected - time.time(), 0.0)
+        is_late = self.expected != math.inf and abs(self.expected - told.expected) > max(_MUCH * left, _LITTLE)
+        return not has_moved and not is_late
 
 
 def is_in_turn(job: SlurmJob) -> bool:
@@ -108,8 +121,11 @@ class SlurmRun(RunLocation):
         job = self._unfinished_job()
         if job is None or jobs.has_begun(self.directory, job):
             return None
+        remedy = f": {job.remedy}" if job.remedy else ""
+        place = find_place(self._job, job)
+        where = "" if place is None else f", {place.describe()}"
         begun = "begins again" if job.restarts else "has not begun"
-        return f"run {self.directory.name} {begun}: job {self._job} is {self._described(job)}"
+        return f"run {self.directory.name} {begun}: job {self._job} is {job.standing}{where}{remedy}"
 
     def describe_loss(self) -> str | None:
         """Return a sentence about a job that has ended, or waits again."""
@@ -141,9 +157,10 @@ class SlurmRun(RunLocation):
             return self._connect_through_step(job.node)
 
     def wait_until_begun(self, say: Callable[[str], None], pause: Callable[[float], None]) -> None:
-        """Wait until its job has begun the run; report what it waits for, once each."""
-        told = ""
-        while True:
+        """Wait until its job has begun the run; report its waits, and each large change."""
+        name, told = self.directory.name, ""
+        place: QueuePlace | None = None
+        for look in itertools.count():
             seen = self._look(say, pause)
             if seen is None or seen.is_over:
                 if seen is None or jobs.has_begun(self.directory, seen):
@@ -152,9 +169,14 @@ class SlurmRun(RunLocation):
             if jobs.has_begun(self.directory, seen):
                 return
             standing = seen.state if is_in_turn(seen) else seen.standing
-            if standing != told and not seen.is_ending:
-                told = standing
-                say(f"job {self._job} of run {self.directory.name} is {self._described(seen)}")
+            found = find_place(self._job, seen) if look % _LOOKS_PER_PLACE == 0 else None
+            if not seen.is_ending and (standing != told or (found is not None and not found.is_about(place))):
+                place, told = found or place, standing
+                where = f", {found.describe()}" if found is not None else ""
+                remedy = (
+                    f": {seen.remedy} (`tflaunch down {name}` takes the job out of the queue)" if seen.remedy else ""
+                )
+                say(f"job {self._job} of run {name} is {seen.standing}{where}{remedy}")
             pause(_BETWEEN_LOOKS)
 
     def begins_again(self, say: Callable[[str], None], pause: Callable[[float], None], *, is_lost: bool) -> bool:
@@ -192,12 +214,6 @@ class SlurmRun(RunLocation):
             remedy = f"tflaunch up --on slurm {self.directory}/spec.json"
             message = f"{name} was a batch job of Slurm; submit its spec again: {remedy}"
         raise TflaunchError(message, EXIT_USAGE)
-
-    def _described(self, job: SlurmJob) -> str:
-        """Return the state of its job, its place in the queue, and a remedy."""
-        place = find_place(self._job, job)
-        where = "" if place is None else f", {place.describe()}"
-        return f"{job.standing}{where}{f': {job.remedy}' if job.remedy else ''}"
 
     def _unfinished_job(self) -> SlurmJob | None:
         """Return its job's state; None if the job has ended or Slurm cannot be asked here."""
