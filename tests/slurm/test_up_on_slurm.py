@@ -321,7 +321,8 @@ def test_tasks_share_the_gpus_of_their_node(
         assert (seen["chief:0"], seen["ps:0"]) == ("-1", "-1")
 
 
-SAVING = "trap 'echo saved; exit 0' TERM; echo up; while true; do sleep 0.1; done"
+SAVING = "trap 'echo saved; exit 0' TERM; sleep 1; echo up; while true; do sleep 0.1; done"
+"""It is up when it has something to save: a task that ends with 0 within `policy.SETTLES_WITHIN` is done at once."""
 PREEMPTING = (
     "PreemptType=preempt/partition_prio",
     "PreemptMode=CANCEL",
