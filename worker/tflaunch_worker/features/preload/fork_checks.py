@@ -141,9 +141,13 @@ def reason_in_process(started_by: Sequence[str] = ()) -> str:
 
 
 def _reason_in_directory(directory: str, modules_before: set[str], searched: set[str], may_copy: bool = False) -> str:
-    """Return a reason if the directory has another module of a name that was imported, or ``searched``; else "".
+    """Return a reason if a program's directory has a module that the imports would have found there; else "".
 
-    ``may_copy``: a module that has the same files as the imported one is allowed.
+    Args:
+        directory: the first place in which the program looks for modules.
+        modules_before: the modules that this process needs for itself.
+        searched: all names that were looked for.
+        may_copy: a module that has the same files as the imported one is allowed.
     """
     if getattr(sys.flags, "safe_path", False):
         return ""
@@ -165,9 +169,13 @@ def _reason_in_directory(directory: str, modules_before: set[str], searched: set
         origin = getattr(module, "__file__", None) or os.devnull
         is_elsewhere = not os.path.realpath(origin).startswith(os.path.realpath(path))
         if (is_module or is_package) and is_elsewhere and not (may_copy and _is_copy(path, origin)):
-            known = "preloading needs it, too" if stem in modules_before else "it would hide the one that was imported"
-            known = known if module else "what was imported had looked for one"
-            return f"its directory has a module {stem} of its own: {known}"
+            if module is None:
+                why = "what was imported had looked for one"
+            elif stem in modules_before:
+                why = "preloading needs it, too"
+            else:
+                why = "it would hide the one that was imported"
+            return f"its directory has a module {stem} of its own: {why}"
     return ""
 
 
