@@ -22,7 +22,7 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import Problem, SpecError
 from tflaunch.features.env import command
 from tflaunch.features.render import targets
-from tflaunch.plan import lint, placeholders, planner, serialize
+from tflaunch.plan import placeholders, planner, serialize
 
 _SUFFIXES = {b"j": ".json", b"y": ".yaml", b"t": ".toml"}
 _MOST_TASKS = 300  # TF_CONFIGs are written up to this number: each has the addresses of all tasks
@@ -132,9 +132,6 @@ def _read(text: bytes, suffix: str, number: int) -> Sequence[Problem]:
         found = prepare.check_spec("case", Path("/nowhere"), spec)
         _plan(spec, number)
         return found
-    except load.InvalidFieldsError as error:
-        rest = error.remainder
-        return [*error.problems, *([] if rest is None else lint.certain_problems(lint.check_spec(rest.spec), *rest))]
     except SpecError as error:
         return error.problems or [Problem("error", "", "", "")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from fuzz.recorded_run import record
 from support.specs import MACHINE, made, planned
 from tflaunch.client import observer as current
+from tflaunch.clusterspec.load import load_spec
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import prepare
 from tflaunch.errors import Problem, SpecError, TflaunchError
@@ -156,7 +158,7 @@ def count(directory: Path, status: Status) -> dict[str, dict[str, float]]:
 
 
 def full(file: SpecFile, order: SpecOrder) -> list[Problem]:
-    prepare.load_spec(file, order.settings, order.name, order.command)
+    load_spec(file, order.settings, order.name, order.command, os.environ)
     return [Problem.error("cluster.worker", f"{file.source}: no room for {tuple(order.settings)}", "ask for less")]
 
 

@@ -158,7 +158,7 @@ def _save(file: SpecFile, settings: Sequence[str], target: str, engine: str | No
     from tflaunch.discovery import prepare
 
     data = load.apply_settings(file.source, json.loads(file.text), settings)
-    spec = prepare.spec_from_data(file.source, data, file.directory)
+    spec = load.spec_from_data(file.source, data, os.environ, file.directory)
     spec, warnings = prepare.complete(file.source, file.directory, spec)
     warn(file.source, warnings)
     text = json.dumps(data, indent=2) + "\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 from tflaunch.clusterspec import defaults, templates
 from tflaunch.clusterspec.model import Spec
-from tflaunch.clusterspec.problems import Remainder, validate_data, without_faults
+from tflaunch.clusterspec.problems import validate_data
 from tflaunch.clusterspec.spec_file import SpecFile, SpecFileError, read_spec_file
 from tflaunch.clusterspec.values import WrittenFloat, format_place, show_value
 from tflaunch.errors import Problem, SpecError
@@ -30,14 +30,6 @@ _EXPANDED = ("env", "workdir", "hosts", "discover", "roles.*.env", "roles.*.work
 _DOTTED_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""", re.ASCII)
 _SHOWN = 30  # characters of an invalid text
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d{1,9})\]")
-
-
-class InvalidFieldsError(SpecError):
-    """Invalid fields of a spec; ``remainder``: the spec without them, if there is one."""
-
-    def __init__(self, source: str, problems: Sequence[Problem], remainder: Remainder | None) -> None:
-        super().__init__(source, problems)
-        self.remainder = remainder
 
 
 def load_spec(
@@ -114,9 +106,8 @@ def _spec_of(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
     unset: list[Problem] = []
     data = _expand(data, (), environ, unset)
     result = validate_data(data)
-    problems = [*unset, *(result if isinstance(result, list) else [])]
-    if problems or isinstance(result, list):
-        raise InvalidFieldsError(source, problems, without_faults(data, [problem.where for problem in unset]))
+    if unset or isinstance(result, list):
+        raise SpecError(source, [*unset, *(result if isinstance(result, list) else [])])
     return result
 
 

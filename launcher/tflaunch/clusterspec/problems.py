@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import types
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -18,8 +17,6 @@ from tflaunch.errors import Problem
 
 _OF_KEY = "[key]"
 """Last part of the location of an error in a key."""
-
-_MOST_ROUNDS = 8  # of removing faulty fields: each finds those that only show without the ones before
 
 _EXAMPLES: Mapping[Any, Mapping[str, object]] = {
     model.Checkpoints: {"dir": "state"},
@@ -64,57 +61,6 @@ def problems_in(error: ValidationError, data: object) -> list[Problem]:
     return [problem for _, problem in sorted(problems, key=lambda one: one[0])]
 
 
-class Remainder(NamedTuple):
-    """A spec without its faulty parts, and the places of these."""
-
-    spec: Spec
-    places: Sequence[str]
-
-
-def without_faults(data: object, places: Sequence[str] = ()) -> Remainder | None:
-    """Return a spec without its faulty parts; None if the rest is no spec.
-
-    Args:
-        data: the result of a parser.
-        places: the places of further problems.
-    """
-    data, found = copy.deepcopy(data), list(places)
-    for _ in range(_MOST_ROUNDS):
-        try:
-            return Remainder(Spec.model_validate(data), found)
-        except ValidationError as error:
-            details = error.errors(include_url=False)
-        for detail in details:
-            location = detail["loc"]
-            found.append(format_place(location))
-            if detail["type"] == "extra_forbidden":  # what it means is missing, and may be any field
-                guess = _meant_by(location)
-                found.append(format_place((*location[:-1], guess) if guess else location[:-1] or location))
-            _take_out(data, location)
-    return None
-
-
-def _take_out(data: Any, location: Location) -> None:
-    """Remove the innermost field at a location; leave at least an empty ``cluster``."""
-    inside: list[tuple[dict[Any, Any], str | int]] = []
-    here = data
-    for part in location:
-        if not isinstance(here, dict) or part not in here:
-            break
-        inside.append((here, part))
-        here = here[part]
-    if inside:
-        holder, part = inside[-1]
-        del holder[part]
-    if isinstance(data, dict):
-        data.setdefault("cluster", {})
-
-
-def _meant_by(location: Location) -> str | None:
-    """Return the field that the last part of a location probably means."""
-    return nearest_name(str(location[-1]), written_fields(_declared_at(location[:-1])))
-
-
 # --- sentences -------------------------------------------------------------------------------------
 
 
@@ -133,7 +79,7 @@ def _unknown_field(value: object, location: Location, declared: Any) -> tuple[st
     name, part = str(location[-1]), _declared_at(location[:-1])
     if foreign := foreign_fields.REMEDIES.get(part, {}).get(name):
         hint = foreign
-    elif guess := _meant_by(location):
+    elif guess := nearest_name(name, written_fields(part)):
         hint = f"did you mean {guess!r}?"
     else:
         hint = "the fields here are " + ", ".join(written_fields(part))

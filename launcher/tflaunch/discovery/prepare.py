@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tflaunch import feature_faults
 from tflaunch.clusterspec import load
@@ -34,7 +32,7 @@ def read_spec(
     Raises:
         SpecError: the spec has errors; lists all of them, and the warnings.
     """
-    spec = load_spec(file, settings, name, command)
+    spec = load.load_spec(file, settings, name, command, os.environ)
     return complete(file.source, file.directory, spec, is_offline, giver)
 
 
@@ -50,37 +48,6 @@ def plan_spec(
     spec, warnings = read_spec(file, settings, name, command)
     warnings += lint.unused_image(spec)
     return make_plan(file.directory, spec, is_detached=is_detached).warned(warnings), warnings
-
-
-def load_spec(
-    file: SpecFile, settings: Sequence[str] = (), name: str | None = None, command: Sequence[str] = ()
-) -> Spec:
-    """Return the spec in a file; arguments are those of `load.load_spec`.
-
-    Raises:
-        SpecError: fields are invalid; lists them, and the problems that the others have with each other.
-    """
-    with _other_problems_added(file.directory):
-        return load.load_spec(file, settings, name, command, os.environ)
-
-
-def spec_from_data(source: str, data: Any, directory: Path) -> Spec:
-    """Return the spec in plain data as `load.spec_from_data`; raises as `load_spec`."""
-    with _other_problems_added(directory):
-        return load.spec_from_data(source, data, os.environ, directory)
-
-
-@contextmanager
-def _other_problems_added(directory: Path) -> Iterator[None]:
-    """Add the problems of valid fields, so that a spec is corrected in one go."""
-    try:
-        yield
-    except load.InvalidFieldsError as error:
-        if error.remainder is None:
-            raise
-        spec, places = error.remainder
-        problems = [*lint.check_spec(spec), *_problems_for_features(spec, directory)]
-        raise SpecError(error.source, [*error.problems, *lint.certain_problems(problems, spec, places)]) from None
 
 
 def complete(

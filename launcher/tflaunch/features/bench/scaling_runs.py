@@ -7,12 +7,14 @@ a report arrives, so its time is more precise than the interval at which we ask.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
 from tflaunch.api.runs import Run
 from tflaunch.client.observer import status_of_supervisor
+from tflaunch.clusterspec import load
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import local_machine, prepare
 from tflaunch.errors import EXIT_TIMEOUT, EXIT_USAGE, Problem, SpecError, TflaunchError
@@ -67,7 +69,7 @@ def plan_runs(
         SpecError: the spec is invalid, or does not have that many workers.
         TflaunchError: a batch of all workers makes no sense for this spec.
     """
-    spec = prepare.load_spec(file, settings, None, command)
+    spec = load.load_spec(file, settings, None, command, os.environ)
     if spec.discover:
         spec, _ = prepare.complete(file.source, file.directory, spec)
     if spec.effective_strategy() == "mirrored":

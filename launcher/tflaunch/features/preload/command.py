@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,11 +101,11 @@ def _plan(spec: Path | None, python: str, roles: ClusterOptions, settings: tuple
     if spec is not None:
         file = read_file(spec)
         source, directory = file.source, file.directory
-        loaded = prepare.load_spec(file, settings)
+        loaded = load.load_spec(file, settings, environ=os.environ)
     else:
         source, directory = _SOURCE, Path()
         data = {"name": "warm", "cluster": cluster_of(roles), "command": [python, "-c", "pass"]}
-        loaded = prepare.spec_from_data(source, load.apply_settings(source, data, settings), directory)
+        loaded = load.spec_from_data(source, load.apply_settings(source, data, settings), os.environ, directory)
     if not loaded.warm:
         loaded = loaded.model_copy(update={"warm": _IDLE})
     loaded, warnings = prepare.complete(source, directory, loaded)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 from tflaunch import private_files
 from tflaunch.cli.arguments.launch import Launching, LaunchOptions, check_extras
 from tflaunch.client.secret_values import read_secrets
+from tflaunch.clusterspec import load
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.clusterspec.values import LOCALHOST
@@ -157,7 +159,7 @@ def _on_assumed_nodes(file: SpecFile, order: SpecOrder) -> Spec:
 
 def load_spec(file: SpecFile, order: SpecOrder) -> Spec:
     """Return a spec with the changes of its order."""
-    return prepare.load_spec(file, order.settings, order.name, order.command)
+    return load.load_spec(file, order.settings, order.name, order.command, os.environ)
 
 
 def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[str, str]]) -> str:
