@@ -9,9 +9,11 @@ when it is used.
 from __future__ import annotations
 
 import functools
+import glob
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tflaunch import feature_faults
@@ -19,11 +21,9 @@ from tflaunch.plan.task_starter import TaskStarter
 from tflaunch_worker import feature as features_of_agents
 
 if TYPE_CHECKING:
-    from tflaunch.cli.arguments.launch import Launching
     from tflaunch.clusterspec.model import Spec
     from tflaunch.plan.host_maker import HostMaker
     from tflaunch.plan.model import Plan
-    from tflaunch.runtime.watchers import Supervision
 
 _FEATURES = "tflaunch.features"  # a package, and entry points
 
@@ -49,19 +49,7 @@ class Verb(NamedTuple):
     output: str = ""
 
 
-def never(supervision: Supervision) -> bool:
-    """Return False."""
-    return False
-
-
-def always(supervision: Supervision) -> bool:
-    """Return True."""
-    return True
-
-
-def if_given(option: str) -> Callable[[Supervision], bool]:
-    """Return the condition that an option of a feature was given."""
-    return lambda supervision: option in supervision.config.extras
+ALWAYS = "always"
 
 
 class Watching(NamedTuple):
@@ -69,13 +57,14 @@ class Watching(NamedTuple):
 
     Args:
         place: where its class is, a `tflaunch.runtime.watchers.Watcher`.
-        is_wanted: returns whether it watches the run from the start on; if not, it is made for its first request.
+        wanted_by: what makes it watch a run from the start on: `ALWAYS`, the name of an option, the field of an engine,
+            or a field of `Plan` or `RunConfig`. Without that it is made for its first request.
         requests: the kinds of requests from other processes that it answers.
         places_checkpoints: whether it performs `PlaceCheckpoint`, for which the job waits: without it, that is refused.
     """
 
     place: str
-    is_wanted: Callable[[Supervision], bool] = never
+    wanted_by: str = ""
     requests: tuple[str, ...] = ()
     places_checkpoints: bool = False
 
@@ -110,6 +99,8 @@ class Engine(NamedTuple):
         is_elsewhere: whether its hosts have none of the files of this machine.
         field: the field of a spec, and of its plan, that chooses it, too.
         host_maker: where the `HostMaker` class is that makes the hosts of a spec with this field.
+        detach: where the function is that starts a run for ``-d``, given a `Launching`, and returns the exit code;
+            without one, its supervisor is detached on this machine.
     """
 
     summary: str
@@ -120,18 +111,7 @@ class Engine(NamedTuple):
     is_elsewhere: bool = False
     field: str = ""
     host_maker: str = ""
-
-
-class Starting(NamedTuple):
-    """Another way to start a run of a plan than under a supervisor of this terminal.
-
-    Args:
-        place: where the function is that starts it, given a `Launching`, and returns the exit code.
-        is_wanted: returns whether it starts this one.
-    """
-
-    place: str
-    is_wanted: Callable[[Launching], bool]
+    detach: str = ""
 
 
 class Option(NamedTuple):
@@ -152,7 +132,8 @@ class Option(NamedTuple):
         value: the value of an option without a metavar.
         is_for_run: whether `run` has it, too.
         goes_with_resume: whether it goes with `up --resume`.
-        is_for_later: whether another process then begins the run, so that it goes on without this terminal.
+        start: where the function is that then starts the run, given a `Launching`, and returns the exit code: another
+            process begins it, so that it goes on without this terminal.
     """
 
     summary: str
@@ -166,7 +147,7 @@ class Option(NamedTuple):
     value: Any = True
     is_for_run: bool = True
     goes_with_resume: bool = False
-    is_for_later: bool = False
+    start: str = ""
 
 
 class Feature(NamedTuple):
@@ -188,7 +169,6 @@ class Feature(NamedTuple):
         fields: fields of a spec, or values of them, that have an effect only with this feature.
         locations: where runs can live.
         engines: values of ``--on``.
-        starting: other ways to start a run.
         discover: how hosts are found: names in a spec, and the places of each `tflaunch.discovery.base.Engine`.
         connectors: kinds of hosts (`HostPlan.kind`), and the `Connectors` class that reaches the hosts of each.
         code: where the function is that returns the `UserCode` of a plan with ``sync``, given that and the directory of
@@ -208,7 +188,6 @@ class Feature(NamedTuple):
     fields: tuple[str, ...] = ()
     locations: tuple[Location, ...] = ()
     engines: Mapping[str, Engine] = {}
-    starting: tuple[Starting, ...] = ()
     discover: Mapping[str, str] = {}
     connectors: Mapping[str, str] = {}
     code: str = ""
@@ -271,7 +250,9 @@ def _features_of_others() -> dict[str, Feature]:
 
     One that cannot be imported is left out, with a sentence on stderr.
     """
-    if not any(map(_offers_features, sys.path)):
+    offers = os.path.join("*tflaunch*-info", "entry_points.txt")  # to read all would take a quarter of an `up`
+    files = (file for path in sys.path for file in glob.iglob(os.path.join(glob.escape(path), offers)))
+    if not any(f"[{_FEATURES}]" in Path(file).read_text("utf-8", "replace") for file in files):
         return {}
     from importlib.metadata import entry_points  # takes 15 ms, and hardly anybody has one
 
@@ -293,23 +274,3 @@ def ask(name: str, place: str, *about: Any) -> Any:
     with feature_faults.isolated(name):
         return load(place)(*about)
     return None
-
-
-def _offers_features(path: str) -> bool:
-    """Return whether a package in a directory has features.
-
-    To read all metadata would take a quarter of an `up`.
-    """
-    try:
-        names = os.listdir(path or ".")
-    except OSError:
-        return False
-    return any(_names_group(path, name) for name in names if "tflaunch" in name and name.endswith("-info"))
-
-
-def _names_group(path: str, name: str) -> bool:
-    try:
-        with open(os.path.join(path, name, "entry_points.txt"), encoding="utf-8") as file:
-            return f"[{_FEATURES}]" in file.read()
-    except (OSError, ValueError):
-        return False

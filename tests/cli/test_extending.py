@@ -54,7 +54,7 @@ def test_the_folders_of_the_page_work(launch: Launch, tmp_path: Path) -> None:
 
 
 BROKEN = """
-from tflaunch.feature import Feature, Watching, always
+from tflaunch.feature import ALWAYS, Feature, Watching
 from tflaunch.runtime.watchers import Watcher
 
 class Broken(Watcher):
@@ -64,7 +64,7 @@ class Broken(Watcher):
 def columns(directory, status):
     raise KeyError("lost")
 
-WATCHING = Watching("tflaunch_broken:Broken", always, ("broken",))
+WATCHING = Watching("tflaunch_broken:Broken", ALWAYS, ("broken",))
 FEATURE = Feature(columns="tflaunch_broken:columns", watchers=(WATCHING,))
 """
 

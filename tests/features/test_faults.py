@@ -17,7 +17,7 @@ from mutants.edits import copy_code
 from support.launch import PATIENCE, Launch, read_until, wait_for_end
 from tflaunch.client.control_client import ControlClient
 from tflaunch.errors import TflaunchError
-from tflaunch.feature import always, features, load
+from tflaunch.feature import features, load
 from tflaunch.runtime.watchers import Watcher
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.feature import RAISE_FAULTS
@@ -72,7 +72,7 @@ def entries() -> Iterator[Entry]:
     for feature, declared in features().items():
         for watching in declared.watchers:
             for method in overridden(watching.place, Watcher):
-                is_reached = watching.is_wanted is always and method in ALWAYS
+                is_reached = watching.wanted_by == "always" and method in ALWAYS
                 yield Entry(feature, watching.place, method, watching.requests, is_reached)
     for feature, service in features_of_agents().items():
         for method in [*(overridden(service.service, Service) if service.service else ()), *service.calls]:

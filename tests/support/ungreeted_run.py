@@ -68,9 +68,7 @@ def supervision(
     def nobody(*_: object) -> Any:
         raise AssertionError("a watcher has asked for the status")
 
-    return Supervision(
-        job, settings, journal, mailbox, sessions or {}, say, nobody, lambda _: None, has_taken_over=False
-    )
+    return Supervision(job, settings, journal, mailbox, sessions or {}, say, nobody, lambda _: None)
 
 
 class Peer:

@@ -47,14 +47,12 @@ def offer(directory: Path, declaration: str) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("feature", features().values(), ids=features())
 def test_what_a_feature_declares_is_there(feature: Feature) -> None:
-    places = [
-        entry.place for entries in (feature.watchers, feature.starting, feature.verbs.values()) for entry in entries
-    ]
+    places = [entry.place for entries in (feature.watchers, feature.verbs.values()) for entry in entries]
     places += [verb.output for verb in feature.verbs.values()] + [place.finder for place in feature.locations]
     places += [feature.hints, feature.columns, feature.code]
-    places += [place for option in feature.options.values() for place in (option.read, option.check)]
+    places += [place for option in feature.options.values() for place in (option.read, option.check, option.start)]
     engines = feature.engines.values()
-    places += [place for engine in engines for place in (engine.submit, engine.check, engine.runs, engine.host_maker)]
+    places += [str(place) for engine in engines for place in engine if ":" in str(place)]
     places += [*feature.discover.values(), *feature.connectors.values(), *feature.task_starters.values()]
     for place in filter(None, places):
         assert load(place) is not None

@@ -39,7 +39,7 @@ from tflaunch.client.follow import Follower, watch_to_end
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.errors import TflaunchError
-from tflaunch.feature import engines, features, load
+from tflaunch.feature import engines, load
 from tflaunch.interruptible import handle_signals
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.tui.screen import Screen
@@ -152,11 +152,12 @@ def start(launching: Launching) -> int:
     from tflaunch.runtime import launch
 
     check_extras(launching)
-    for starting in (starting for feature in features().values() for starting in feature.starting):
-        if starting.is_wanted(launching):
-            return int(load(starting.place)(launching))
     options, plan = launching.options, launching.plan
     assert plan is not None
+    others = [engine.detach for engine in engines().values() if options.detach and engine.field == plan.host_maker]
+    others += [feature_options()[name].start for name in options.extras]
+    for place in filter(None, others):
+        return int(load(place)(launching))
     code = launch.code_for_hosts(plan)
     with launch.new_directory(plan, options.log_dir, launching.suffix, launching.spec) as directory:
         sink = _screen(options)

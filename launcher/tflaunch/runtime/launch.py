@@ -218,9 +218,7 @@ def _tell_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable
     journal, mailbox = Journal(config.directory, len(records)), Mailbox()
     first = replay.first_job(records[0])
     service = Service(first, str(config.directory.logs), mailbox, {})
-    watchers = Watchers(
-        Supervision(first, config, journal, mailbox, {}, say, service.status, service.measured, has_taken_over=True)
-    )
+    watchers = Watchers(Supervision(first, config, journal, mailbox, {}, say, service.status, service.measured))
     watchers.each(lambda watcher: watcher.recall(records[1:]))
     known, state = replay.annotations_in(records), status.state_of_run(job, job.exit_code)
     watchers.each(lambda watcher: watcher.tell_end(job, known, state, []))

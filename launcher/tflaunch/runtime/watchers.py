@@ -14,7 +14,7 @@ from tflaunch.core.host_state import CHECKPOINT
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import Status
-from tflaunch.feature import Watching, features, load
+from tflaunch.feature import ALWAYS, Watching, features, load
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_server import Caller, RefusedError
 from tflaunch.runtime.loop import Run
@@ -36,7 +36,6 @@ class Supervision(NamedTuple):
         say: shows a message to the user.
         status: returns the run's status.
         measured: calls its argument with the status after another measurement of the tasks.
-        has_taken_over: whether an earlier supervisor of the run was killed.
     """
 
     job: Job
@@ -47,7 +46,6 @@ class Supervision(NamedTuple):
     say: Callable[[str], None]
     status: Callable[[], Status]
     measured: Callable[[Callable[[Status], None]], None]
-    has_taken_over: bool
 
 
 class Findings(NamedTuple):
@@ -121,8 +119,14 @@ class Watchers:
         feature_faults.tell_with(self._take_fault)
         for watching, feature in self._feature_of.items():
             with feature_faults.isolated(feature, TflaunchError):
-                if watching.is_wanted(supervision):
+                if self._is_wanted_by(watching.wanted_by):
                     self._find(watching)
+
+    def _is_wanted_by(self, name: str) -> bool:
+        """Return whether a run has what a watcher waits for, see `Watching`."""
+        plan, config = self._supervision.job.original, self._supervision.config
+        is_asked = name in (ALWAYS, plan.host_maker, *config.extras)
+        return bool(name) and (is_asked or any(getattr(holder, name, None) for holder in (plan, config)))
 
     def _find(self, watching: Watching) -> Watcher:
         if watching not in self._made:

@@ -88,7 +88,7 @@ def open_runtime(
         _watch_faults(session, mailbox)
     logs = str(directory.logs)
     service = Service(job, logs, mailbox, sessions)
-    supervision = (job, config, journal, mailbox, sessions, sink.say, service.status, service.measured, bool(fencing))
+    supervision = (job, config, journal, mailbox, sessions, sink.say, service.status, service.measured)
     watchers = Watchers(Supervision(*supervision))
     if fencing:  # what cannot be watched has been refused by now
         journal.note("supervisor", number=fencing, pid=os.getpid())

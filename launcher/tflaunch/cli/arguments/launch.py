@@ -45,7 +45,7 @@ class LaunchOptions(NamedTuple):
     @property
     def begins_later(self) -> bool:
         """Whether another process begins the run."""
-        return any(feature_options()[name].is_for_later for name in self.extras)
+        return any(feature_options()[name].start for name in self.extras)
 
     @property
     def outlives_terminal(self) -> bool:

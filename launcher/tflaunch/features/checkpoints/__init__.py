@@ -7,9 +7,7 @@ FEATURE = Feature(
     problems="tflaunch.features.checkpoints.checkpoint_rules:find_problems",
     watchers=(
         Watching(
-            "tflaunch.features.checkpoints.checkpoint_keeper:CheckpointKeeper",
-            lambda supervision: supervision.job.original.checkpoints is not None,
-            places_checkpoints=True,
+            "tflaunch.features.checkpoints.checkpoint_keeper:CheckpointKeeper", "checkpoints", places_checkpoints=True
         ),
     ),
 )

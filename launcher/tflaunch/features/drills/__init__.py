@@ -1,6 +1,6 @@
 """Inject faults into a running job."""
 
-from tflaunch.feature import Feature, Option, Watching, if_given
+from tflaunch.feature import Feature, Option, Watching
 
 FEATURE = Feature(
     help={
@@ -18,5 +18,5 @@ If a fault cannot be injected, the exit code is 125.
             is_for_run=False,
         ),
     },
-    watchers=(Watching("tflaunch.features.drills.drill:FaultInjector", if_given("drill")),),
+    watchers=(Watching("tflaunch.features.drills.drill:FaultInjector", "drill"),),
 )

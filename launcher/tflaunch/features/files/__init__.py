@@ -21,10 +21,5 @@ FEATURE = Feature(
             after="exec",
         ),
     },
-    watchers=(
-        Watching(
-            "tflaunch.features.files.collector:Collector",
-            lambda supervision: bool(supervision.job.original.collect),
-        ),
-    ),
+    watchers=(Watching("tflaunch.features.files.collector:Collector", "collect"),),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tflaunch.feature import Feature, Verb, Watching, always
+from tflaunch.feature import ALWAYS, Feature, Verb, Watching
 
 FEATURE = Feature(
     verbs={
@@ -14,5 +14,5 @@ FEATURE = Feature(
             output="tflaunch.features.hang.hang:Stacks",
         ),
     },
-    watchers=(Watching("tflaunch.features.hang.watcher:HangWatcher", always, ("stacks",)),),
+    watchers=(Watching("tflaunch.features.hang.watcher:HangWatcher", ALWAYS, ("stacks",)),),
 )

@@ -1,6 +1,6 @@
 """Run each task in a pod of its own."""
 
-from tflaunch.feature import Engine, Feature, Location, Option, Starting, Verb, Watching
+from tflaunch.feature import Engine, Feature, Location, Option, Verb, Watching
 
 FEATURE = Feature(
     needs=("commands",),
@@ -25,6 +25,7 @@ With --on kubernetes it runs in pods of --image: if COMMAND names a file here, t
             is_elsewhere=True,
             field="kubernetes",
             host_maker="tflaunch.features.kubernetes.cluster_objects:PodHosts",
+            detach="tflaunch.features.kubernetes.cluster_launch:start_in_cluster",
         )
     },
     options={
@@ -36,16 +37,6 @@ With --on kubernetes it runs in pods of --image: if COMMAND names a file here, t
         )
     },
     locations=(Location(("launcher.json",), "tflaunch.features.kubernetes.location:find_kubernetes_run"),),
-    starting=(
-        Starting(
-            "tflaunch.features.kubernetes.cluster_launch:start_in_cluster",
-            lambda run: run.plan is not None and run.plan.host_maker == "kubernetes" and run.options.detach,
-        ),
-    ),
-    watchers=(
-        Watching(
-            "tflaunch.features.kubernetes.pod_state:PodEnds", lambda run: run.job.original.host_maker == "kubernetes"
-        ),
-    ),
+    watchers=(Watching("tflaunch.features.kubernetes.pod_state:PodEnds", "kubernetes"),),
     verbs={"launcher": Verb("tflaunch.features.kubernetes.launcher_pod:launcher")},
 )

@@ -1,5 +1,5 @@
 """Predict when memory will be full, and find out whether a task was killed because it was."""
 
-from tflaunch.feature import Feature, Watching, always
+from tflaunch.feature import ALWAYS, Feature, Watching
 
-FEATURE = Feature(watchers=(Watching("tflaunch.features.memory.memory_growth:VitalsMonitor", always),))
+FEATURE = Feature(watchers=(Watching("tflaunch.features.memory.memory_growth:VitalsMonitor", ALWAYS),))

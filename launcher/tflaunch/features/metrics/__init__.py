@@ -1,6 +1,6 @@
 """Serve measurements to Prometheus."""
 
-from tflaunch.feature import Feature, Option, Watching, if_given
+from tflaunch.feature import Feature, Option, Watching
 
 FEATURE = Feature(
     options={
@@ -11,5 +11,5 @@ FEATURE = Feature(
             goes_with_resume=True,
         ),
     },
-    watchers=(Watching("tflaunch.features.metrics.metrics:Metrics", if_given("metrics_port")),),
+    watchers=(Watching("tflaunch.features.metrics.metrics:Metrics", "metrics_port"),),
 )

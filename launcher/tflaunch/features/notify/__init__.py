@@ -4,10 +4,5 @@ from tflaunch.feature import Feature, Watching
 
 FEATURE = Feature(
     fields=("notify",),
-    watchers=(
-        Watching(
-            "tflaunch.features.notify.notifier:Notifier",
-            lambda supervision: supervision.job.original.notify is not None,
-        ),
-    ),
+    watchers=(Watching("tflaunch.features.notify.notifier:Notifier", "notify"),),
 )

@@ -1,11 +1,11 @@
 """Remove what old runs have left."""
 
-from tflaunch.feature import Feature, Verb, Watching, always
+from tflaunch.feature import ALWAYS, Feature, Verb, Watching
 
 FEATURE = Feature(
     uses=("code",),
     fields=("retention",),
-    watchers=(Watching("tflaunch.features.prune.prune:Retention", always),),
+    watchers=(Watching("tflaunch.features.prune.prune:Retention", ALWAYS),),
     verbs={
         "prune": Verb(
             "tflaunch.features.prune.command:prune",

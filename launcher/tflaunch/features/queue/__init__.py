@@ -1,6 +1,6 @@
 """Let runs wait until their hosts are free."""
 
-from tflaunch.feature import Feature, Location, Option, Starting, Verb
+from tflaunch.feature import Feature, Location, Option, Verb
 
 FEATURE = Feature(
     help={
@@ -22,22 +22,17 @@ A run that waits in the queue of `up --queue` is taken out of it, and --all empt
         "queue": Option(
             "Begin when no other run of this user holds the hosts and GPUs (`tflaunch queue`).",
             check="tflaunch.features.queue.starter:check_start",
-            is_for_later=True,
+            start="tflaunch.features.queue.starter:submit",
         ),
         "matrix": Option(
             "Queue a run for each value of {matrix.NAME}; with several --matrix, for each combination.",
             "NAME=V1,V2",
             is_repeated=True,
             check="tflaunch.features.queue.starter:check_start",
-            is_for_later=True,
+            start="tflaunch.features.queue.starter:submit",
         ),
     },
     locations=(Location(("queued.json", "begins.json", "refused.json"), "tflaunch.features.queue.location:QueuedRun"),),
-    starting=(
-        Starting(
-            "tflaunch.features.queue.starter:submit", lambda run: bool(run.options.extras.keys() & {"queue", "matrix"})
-        ),
-    ),
     verbs={
         "queue": Verb(
             "tflaunch.features.queue.command:queue",

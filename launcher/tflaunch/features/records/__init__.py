@@ -1,6 +1,6 @@
 """Run a plan again, and compare runs."""
 
-from tflaunch.feature import Feature, Verb, Watching
+from tflaunch.feature import ALWAYS, Feature, Verb, Watching
 
 FEATURE = Feature(
     verbs={
@@ -18,7 +18,5 @@ FEATURE = Feature(
             output="tflaunch.features.records.run_diff:Differences",
         ),
     },
-    watchers=(
-        Watching("tflaunch.features.records.run_record:Recorder", lambda supervision: not supervision.has_taken_over),
-    ),
+    watchers=(Watching("tflaunch.features.records.run_record:Recorder", ALWAYS),),
 )

@@ -37,9 +37,7 @@ With --on slurm it is a Slurm job.
     },
     problems="tflaunch.features.slurm.allocation:find_warnings",
     locations=(Location(("slurm.json",), "tflaunch.features.slurm.location:find_slurm_run"),),
-    watchers=(
-        Watching("tflaunch.features.slurm.supervise:GraceTime", lambda run: run.config.explain_term is not None),
-    ),
+    watchers=(Watching("tflaunch.features.slurm.supervise:GraceTime", "explain_term"),),
     discover={"slurm": "tflaunch.features.slurm.discovery:Slurm"},
     verbs={"supervise": Verb("tflaunch.features.slurm.supervise:supervise")},
 )

@@ -1,6 +1,6 @@
 """Show runs in a browser."""
 
-from tflaunch.feature import Feature, Option, Verb, Watching, if_given
+from tflaunch.feature import Feature, Option, Verb, Watching
 
 FEATURE = Feature(
     needs=("hang", "records", "report"),
@@ -10,7 +10,7 @@ FEATURE = Feature(
             check="tflaunch.features.web.command:check_start",
         ),
     },
-    watchers=(Watching("tflaunch.features.web.command:PageBeside", if_given("web")),),
+    watchers=(Watching("tflaunch.features.web.command:PageBeside", "web"),),
     verbs={
         "web": Verb("tflaunch.features.web.command:web", "Look at runs", "Show runs in a browser.", after="ls"),
     },
