@@ -13,12 +13,10 @@ import types
 import typing
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from tflaunch_worker import schema
-
-if TYPE_CHECKING:
-    from tflaunch_worker.schema import Check, Schema
+from tflaunch_worker.schema import Check, Schema
 
 Record = TypeVar("Record")
 

@@ -7,14 +7,12 @@ imported by every agent, so they import nothing but this module; what they name 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from tflaunch_worker.printable import printable
-
-if TYPE_CHECKING:
-    import socket
 
 FEATURES = "tflaunch_worker.features"
 

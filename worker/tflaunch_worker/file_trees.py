@@ -10,11 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Callable, Iterator, List, Tuple
+from typing import Callable, Iterator, List, Tuple
 
-if TYPE_CHECKING:
-    _Identity = Tuple[int, int]
-    _Names = List[Tuple[str, bool]]
+_Identity = Tuple[int, int]
+_Names = List[Tuple[str, bool]]
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _O_PATH = getattr(os, "O_PATH", 0)

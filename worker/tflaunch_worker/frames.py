@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from tflaunch_worker import wire
+from tflaunch_worker.event_loop import Loop
 
-if TYPE_CHECKING:
-    import socket
-
-    from tflaunch_worker.event_loop import Loop
-
-    Heard = Callable[["dict[str, Any]", bytes], None]
-    """Takes a message and its body; raises ValueError if it breaks the protocol."""
+Heard = Callable[["dict[str, Any]", bytes], None]
+"""Takes a message and its body; raises ValueError if it breaks the protocol."""
 
 _RECEIVE = 1024 * 1024
 _MOST_UNSENT = 64 * 1024 * 1024

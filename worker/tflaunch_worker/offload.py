@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from tflaunch_worker import linux
-
-if TYPE_CHECKING:
-    from tflaunch_worker.event_loop import Loop
+from tflaunch_worker.event_loop import Loop
 
 
 def run_in_fork(

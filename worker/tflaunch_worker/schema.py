@@ -7,13 +7,12 @@ the ``CALLS`` of features), and the launcher's `records` makes them from the ann
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import Any, Callable, Mapping
 
 from tflaunch_worker.printable import printable
 
-if TYPE_CHECKING:
-    Check = Callable[[str, Any], Any]
-    Schema = Mapping[str, Check]
+Check = Callable[[str, Any], Any]
+Schema = Mapping[str, Check]
 
 MAX_COUNT = 2**53
 """Maximum of counts, offsets and sizes: a float holds integers exactly up to here."""

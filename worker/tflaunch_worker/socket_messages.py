@@ -6,10 +6,9 @@ import array
 import json
 import os
 import socket
-from typing import TYPE_CHECKING, Any, Dict, Sequence
+from typing import Any, Dict, Sequence
 
-if TYPE_CHECKING:
-    Message = Dict[str, Any]
+Message = Dict[str, Any]
 
 _LENGTH_BYTES = 4
 _MOST_DESCRIPTORS = 3

@@ -6,13 +6,11 @@ import errno
 import fcntl
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tflaunch_worker import linux, process_state
+from tflaunch_worker.process_state import TaskSettings
 from tflaunch_worker.signals import ENDING
-
-if TYPE_CHECKING:
-    from tflaunch_worker.process_state import TaskSettings
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126

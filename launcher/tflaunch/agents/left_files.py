@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tflaunch.agents.calls import Waiter
+from tflaunch.agents.session import Session
 from tflaunch.agents.transfer import Download, Source
 from tflaunch.store.left_files import LeftFile, LeftFileStore
 from tflaunch_worker import fields
-
-if TYPE_CHECKING:
-    from tflaunch.agents.session import Session
 
 _LONGEST_NAME = 200
 

@@ -6,7 +6,7 @@ Each record is checked first, since a journal may be damaged. Pure: records are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tflaunch.core import event_records, step
 from tflaunch.core.actions import Action
@@ -18,9 +18,7 @@ from tflaunch.plan.model import Plan
 from tflaunch_worker import schema
 from tflaunch_worker.agent import orders
 from tflaunch_worker.printable import printable
-
-if TYPE_CHECKING:
-    from tflaunch_worker.schema import Schema
+from tflaunch_worker.schema import Schema
 
 _LATEST = 2.0**40  # seconds: beyond any clock, yet safe for arithmetic with times
 _MAX_CODE = 255

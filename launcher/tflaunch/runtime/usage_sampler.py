@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tflaunch import feature_faults
 from tflaunch.agents.calls import Waiter
@@ -13,10 +13,6 @@ from tflaunch.core import measures
 from tflaunch.core.measures import Measure
 from tflaunch.mailbox import Mailbox
 from tflaunch_worker import fields
-
-if TYPE_CHECKING:
-    from tflaunch.agents.session import Session
-
 
 _FRESH = 0.5  # seconds for which a result is reused
 _PATIENCE = 0.5  # seconds to wait for slow agents

@@ -8,28 +8,24 @@ With a lease of 0 no supervisor will reconnect, so the tasks are killed as soon 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable
+import socket
+from typing import Any, Callable
 
 from tflaunch_worker import host_vars, spawn, wire
 from tflaunch_worker.agent import orders
-from tflaunch_worker.agent.calls import Calls
+from tflaunch_worker.agent.calls import Call, Calls
+from tflaunch_worker.agent.host import Host
 from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.agent.left_files import LeftFiles
 from tflaunch_worker.agent.services import AgentParts, Services
 from tflaunch_worker.agent.supervisor_link import SupervisorLink
+from tflaunch_worker.agent.task import Task
+from tflaunch_worker.agent.task_output import Stream
 from tflaunch_worker.agent.task_ports import TaskPorts
+from tflaunch_worker.event_loop import Loop, Timer
+from tflaunch_worker.frames import Frames
+from tflaunch_worker.inspect.usage import Figures
 from tflaunch_worker.readable import duration_words
-
-if TYPE_CHECKING:
-    import socket
-
-    from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.agent.host import Host
-    from tflaunch_worker.agent.task import Task
-    from tflaunch_worker.agent.task_output import Stream
-    from tflaunch_worker.event_loop import Loop, Timer
-    from tflaunch_worker.frames import Frames
-    from tflaunch_worker.inspect.usage import Figures
 
 _GUARD_TELLS = 0.1  # seconds until TERM, in which the guard tells whether the tasks have got one
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect

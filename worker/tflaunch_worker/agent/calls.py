@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Container
+from typing import Any, Callable, Container
+
+from tflaunch_worker.agent.supervisor_link import SupervisorLink
 
 ABOUT_CALLS = ("tell_call", "end_call")
 """The kinds of messages about an earlier call."""
 
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.supervisor_link import SupervisorLink
-
-    Serve = Callable[["Call", "dict[str, Any]"], None]
-    """Serves a call, given its checked message, whose ``body`` holds the bytes that it carries."""
+Serve = Callable[["Call", "dict[str, Any]"], None]
+"""Serves a call, given its checked message, whose ``body`` holds the bytes that it carries."""
 
 
 def _ignore(*_: object) -> None:

@@ -10,12 +10,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Callable
+from typing import Callable
 
 from tflaunch_worker import offload
-
-if TYPE_CHECKING:
-    from tflaunch_worker.event_loop import Loop
+from tflaunch_worker.event_loop import Loop
 
 _ENDINGS = (".ckpt.index", ".index", ".weights.h5", ".h5", ".hdf5", ".keras", ".ckpt")
 _DECIMALS = r"\d+\.\d+"  # ModelCheckpoint may put the loss into the file name

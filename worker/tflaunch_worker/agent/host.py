@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Iterable
+from typing import Any, Callable, Iterable
 
 from tflaunch_worker import TASKS_NAME, host_vars, linux, offload, process_state, spawn
 from tflaunch_worker.agent import left_files
@@ -14,17 +14,14 @@ from tflaunch_worker.agent.network.peers import Listeners, look_up_names, probe_
 from tflaunch_worker.agent.network.port_watch import PortWatch
 from tflaunch_worker.agent.network.ports import Ports
 from tflaunch_worker.agent.progress import Progress
-from tflaunch_worker.agent.task import Task
+from tflaunch_worker.agent.task import Listener, Starter, Task
 from tflaunch_worker.agent.task_env import TaskEnvironments
 from tflaunch_worker.agent.task_output import Spool, Stream
 from tflaunch_worker.agent.task_processes import Adopted, TaskProcesses
+from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.feature import features, load
 from tflaunch_worker.inspect.usage import Measurer
 from tflaunch_worker.process_state import TaskSettings
-
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.task import Listener, Starter
-    from tflaunch_worker.event_loop import Loop
 
 
 class Host:

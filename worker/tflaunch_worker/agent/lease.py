@@ -7,10 +7,7 @@ from the message that arrived with the least delay.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tflaunch_worker.event_loop import Loop
+from tflaunch_worker.event_loop import Loop
 
 # Seconds for a supervisor's hello after the agent's start. It is for those that vanish without a sign: the end of the
 # link ends an agent at once. A launcher on a busy machine may need minutes, and how long it may, timeouts.connect says.

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Any, Callable, Mapping
+from typing import Any, Callable, Mapping
 
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.calls import Call
+from tflaunch_worker.agent.calls import Call
 
 PART = 256 * 1024
 """Maximum bytes of a file in one frame."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List
+from typing import Any, Dict, List
 
 from tflaunch_worker import schema, wire
 from tflaunch_worker.agent.network import fence
-from tflaunch_worker.schema import flag, integer, list_of, mapping_of, number, optional, record, row
-
-if TYPE_CHECKING:
-    from tflaunch_worker.schema import Check
+from tflaunch_worker.schema import Check, flag, integer, list_of, mapping_of, number, optional, record, row
 
 LONGEST_PATH = 4095
 """Maximum bytes of the path of a file below a directory."""

@@ -19,13 +19,10 @@ from __future__ import annotations
 import json
 import os
 from collections import deque
-from typing import TYPE_CHECKING, Callable
+from typing import Callable
 
+from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.printable import printable
-
-if TYPE_CHECKING:
-    from tflaunch_worker.event_loop import Loop
-
 
 _READ = 64 * 1024
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, ClassVar, Iterator, Mapping, NamedTuple
 
+from tflaunch_worker import spawn
 from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.calls import Call, Calls, Serve
+from tflaunch_worker.agent.host import Host
+from tflaunch_worker.agent.supervisor_link import SupervisorLink
+from tflaunch_worker.agent.task import Pending, Task
+from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.feature import FEATURES, RAISE_FAULTS, broken, describe_error, features, load, name_of_raiser
-
-if TYPE_CHECKING:
-    from tflaunch_worker import spawn
-    from tflaunch_worker.agent.calls import Call, Calls, Serve
-    from tflaunch_worker.agent.host import Host
-    from tflaunch_worker.agent.supervisor_link import SupervisorLink
-    from tflaunch_worker.agent.task import Pending, Task
-    from tflaunch_worker.event_loop import Loop
-    from tflaunch_worker.schema import Schema
+from tflaunch_worker.schema import Schema
 
 
 class AgentParts(NamedTuple):

@@ -6,18 +6,14 @@ acknowledged it, and a new socket continues from there.
 
 from __future__ import annotations
 
+import socket
 from collections import deque
-from typing import TYPE_CHECKING, Callable
+from typing import Callable
 
 from tflaunch_worker import wire
 from tflaunch_worker.agent.task_output import Stream
-from tflaunch_worker.frames import Frames
-
-if TYPE_CHECKING:
-    import socket
-
-    from tflaunch_worker.event_loop import Loop
-    from tflaunch_worker.frames import Heard
+from tflaunch_worker.event_loop import Loop
+from tflaunch_worker.frames import Frames, Heard
 
 _LAST_WORD = 0.2  # seconds for sending a final message
 

@@ -6,51 +6,51 @@ import errno
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Callable, Optional, Protocol
+from typing import Callable, Optional, Protocol
 
 from tflaunch_worker import linux, process_ends, procfs, spawn
 from tflaunch_worker.agent.last_output import LastOutput
-from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE
+from tflaunch_worker.agent.progress import Progress
+from tflaunch_worker.agent.task_output import Stream
+from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE, TaskProcesses
+from tflaunch_worker.event_loop import Loop, Timer
+from tflaunch_worker.process_state import TaskSettings
 
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.progress import Progress
-    from tflaunch_worker.agent.task_output import Stream
-    from tflaunch_worker.agent.task_processes import TaskProcesses
-    from tflaunch_worker.event_loop import Loop, Timer
-    from tflaunch_worker.process_state import TaskSettings
 
-    class Pending(Protocol):
-        """A start that is under way."""
+class Pending(Protocol):
+    """A start that is under way."""
 
-        def cancel(self) -> None:
-            """Let no program run, and call nothing."""
+    def cancel(self) -> None:
+        """Let no program run, and call nothing."""
 
-    Starter = Callable[[spawn.Command, Callable[[spawn.Child], None], Callable[[], None]], Optional[Pending]]
-    """Starts a task in another way than by executing its command, as `services.Service.start_task` does."""
 
-    class Listener(Protocol):
-        """Receives the events of a task, and asks the host's features about it."""
+Starter = Callable[[spawn.Command, Callable[[spawn.Child], None], Callable[[], None]], Optional[Pending]]
+"""Starts a task in another way than by executing its command, as `services.Service.start_task` does."""
 
-        def say(self, kind: str, **fields: object) -> None:
-            """Report an event to the supervisor."""
 
-        def has_output(self, stream: Stream) -> None:
-            """Handle a stream that has new output."""
+class Listener(Protocol):
+    """Receives the events of a task, and asks the host's features about it."""
 
-        def bring_files(self, task: Task, brought: Callable[[], None]) -> None:
-            """Send the launcher the files that a task has left; then call ``brought``."""
+    def say(self, kind: str, **fields: object) -> None:
+        """Report an event to the supervisor."""
 
-        def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
-            """Call ``found`` with the number of a command's newest checkpoint, or 0."""
+    def has_output(self, stream: Stream) -> None:
+        """Handle a stream that has new output."""
 
-        def has_gone(self, task: Task) -> None:
-            """Handle that the last process of a task is dead."""
+    def bring_files(self, task: Task, brought: Callable[[], None]) -> None:
+        """Send the launcher the files that a task has left; then call ``brought``."""
 
-        def explain_kill(self, pid: int) -> str:
-            """Return why a process was killed, "" if unknown."""
+    def find_checkpoint(self, command: spawn.Command, since: float, found: Callable[[int], None]) -> None:
+        """Call ``found`` with the number of a command's newest checkpoint, or 0."""
 
-        def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
-            """Call ``looked`` once all have looked at a task that hangs, and it may be ended."""
+    def has_gone(self, task: Task) -> None:
+        """Handle that the last process of a task is dead."""
+
+    def explain_kill(self, pid: int) -> str:
+        """Return why a process was killed, "" if unknown."""
+
+    def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
+        """Call ``looked`` once all have looked at a task that hangs, and it may be ended."""
 
 
 _READ = 256 * 1024

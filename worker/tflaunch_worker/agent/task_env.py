@@ -12,14 +12,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import Any, Iterator
 
 from tflaunch_worker import CODE_NAME, host_vars, spawn, tf_config
-from tflaunch_worker.feature import features
+from tflaunch_worker.feature import Variable, features
 from tflaunch_worker.inspect import cores, interpreter
-
-if TYPE_CHECKING:
-    from tflaunch_worker.feature import Variable
 
 # Variables by which a plan refers to paths and values that only the host knows.
 _SERVER = "TFLAUNCH_SERVER"

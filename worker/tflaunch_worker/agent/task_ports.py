@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from tflaunch_worker.agent.host import Host
 from tflaunch_worker.agent.network.ports import PortTakenError
-
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.host import Host
-    from tflaunch_worker.agent.supervisor_link import SupervisorLink
+from tflaunch_worker.agent.supervisor_link import SupervisorLink
 
 
 class TaskPorts:

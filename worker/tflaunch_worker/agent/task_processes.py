@@ -8,13 +8,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-from typing import TYPE_CHECKING, Callable, Mapping, Sequence
+from typing import Callable, Mapping, Sequence
 
 from tflaunch_worker import linux, orphans, process_ends, procfs
+from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.printable import printable
-
-if TYPE_CHECKING:
-    from tflaunch_worker.event_loop import Loop
 
 SUCCESS_PATIENCE = 2.0
 """Seconds for what a successful program has left behind to end by itself."""

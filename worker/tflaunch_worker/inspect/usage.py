@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Callable, Dict, List
+from typing import Callable, Dict, List
 
 from tflaunch_worker import linux, offload, orphans, procfs
+from tflaunch_worker.event_loop import Loop
 
-if TYPE_CHECKING:
-    from tflaunch_worker.event_loop import Loop
-
-    Figures = Dict[str, Dict[str, float]]
-    Rows = Dict[str, List[List[str]]]
+Figures = Dict[str, Dict[str, float]]
+Rows = Dict[str, List[List[str]]]
 
 PATIENCE = 2.0
 """Timeout in seconds for each query of the driver, which hangs when a GPU hangs."""

@@ -18,14 +18,13 @@ import array
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING, Callable, Collection, Dict, Iterable, List, Sequence, Tuple
+from typing import Callable, Collection, Dict, Iterable, List, Sequence, Tuple
 
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.network.listening_sockets import Listener
-    from tflaunch_worker.event_loop import Loop
+from tflaunch_worker.agent.network.listening_sockets import Listener
+from tflaunch_worker.event_loop import Loop
 
-    Instruction = Tuple[int, int, int, int]
-    """Code, jump if true, jump if false, operand: struct sock_filter."""
+Instruction = Tuple[int, int, int, int]
+"""Code, jump if true, jump if false, operand: struct sock_filter."""
 
 _SO_ATTACH_FILTER, _SO_ATTACH_REUSEPORT_CBPF = 26, 51
 _IP_MINTTL, _IPV6_MINHOPCOUNT = 21, 73

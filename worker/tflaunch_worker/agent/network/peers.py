@@ -14,14 +14,11 @@ import selectors
 import socket
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set
 
 from tflaunch_worker.agent.network.fence import plain
 from tflaunch_worker.agent.network.ports import open_socket
-
-if TYPE_CHECKING:
-    from tflaunch_worker.event_loop import Loop
-
+from tflaunch_worker.event_loop import Loop
 
 _BACKLOG = 1024
 _LOOK_AGAIN = 0.05  # seconds before a refused connection is retried: the other host may not listen yet

@@ -7,12 +7,10 @@ to the kernel, for all tasks together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Collection
+from typing import Callable, Collection
 
 from tflaunch_worker.agent.network import listening_sockets
-
-if TYPE_CHECKING:
-    from tflaunch_worker.event_loop import Loop
+from tflaunch_worker.event_loop import Loop
 
 FIRST_LOOK = 0.25
 _GROWTH = 8  # a poll at t is followed by one at t + t/8, so opening times are accurate to about 12 %
