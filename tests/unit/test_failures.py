@@ -134,7 +134,6 @@ class Lines(list[str]):
         "E: " + "Error encountered:" * 90,
         "The above exception was the direct cause",
         "F0000 [" + "]" * 900,
-        "  + Exception Group Traceback (most recent call last):",
         "    | x",
         "terminate called after throwing an instance of '" + "'" * 900,
     ],

@@ -88,7 +88,7 @@ _PYTHON_LOG = re.compile(r" (?P<file>[^\s/]{1,200}\.py):(?P<line>\d{1,9})\]")
 _IGNORED, _IN_THREAD = "Exception ignored ", "Exception in thread "
 _LONGEST_NAME = 60
 _ONLY_TRACES = ("SimplifiedTraceback", "UnfilteredStackTrace", "JaxStackTraceBeforeTransformation")  # of JAX
-_GROUP = "  + Exception Group Traceback (most recent call last):"
+_MARGIN = re.compile(r" {2,80}(?:\| ?|\+-.*)")  # of the members of an exception group, the last of which counts
 _USAGE = re.compile(r"[Uu]sage: ")
 _REFUSED = re.compile(r"(?:\S.{0,200}: error|Error): (?P<text>.+)|FATAL Flags parsing error: (?P<of_absl>.+)")
 _AFTER_REFUSAL = "Pass --help"  # of absl
@@ -168,6 +168,7 @@ def find_failure(lines: Sequence[str]) -> Failure | None:
     Args:
         lines: as returned by `bounded`; the indexes of the result refer to them.
     """
+    lines = [_MARGIN.sub("", line, 1) for line in lines]
     raised = _raised(lines, len(lines), _MOST_CAUSES)
     fatal = _fatal(lines, raised.end if raised is not None else 0)
     if raised is not None and fatal is not None:  # C++ may abort while the interpreter exits
@@ -232,9 +233,7 @@ def _usage_error(lines: Sequence[str], after: int) -> Failure | None:
 
 def _raised(lines: Sequence[str], stop: int, most: int) -> Failure | None:
     """Return the last exception with frames before ``stop``; at most ``most`` causes."""
-    group, (place, of_thread) = _group(lines, stop), _decisive_exception(lines, stop)
-    if group is not None and (place is None or place[0] < group.start):
-        return group
+    place, of_thread = _decisive_exception(lines, stop)
     if place is None:
         return None
     failure = _read_exception(lines, place, stop)
@@ -349,36 +348,6 @@ def _unwrapped(message: Sequence[str]) -> tuple[str, str, list[Frame]]:
     if text.endswith(":") or (not text and name.endswith(":")):  # what it announces comes in the next line
         text += "".join([f" {line.strip()}" for line in message[told + 1 :] if line.strip()][:1])
     return kind, _OPERATION.sub("", _STATUS.sub("", _NODE.sub("", text.strip()))).strip(), frames
-
-
-def _group(lines: Sequence[str], stop: int) -> Failure | None:
-    """Return the last exception group before ``stop``; its first member is its cause."""
-    start = next((number for number in range(stop - 1, -1, -1) if lines[number] == _GROUP), None)
-    if start is None:
-        return None
-    end = start + 1
-    while end < stop and re.match(r" {2,80}[|+]", lines[end]):
-        end += 1
-    failure: Failure | None = None
-    for level in reversed(_first_exceptions(lines[start + 1 : end])):
-        place = _last_exception(["", *level], len(level) + 1)
-        one = _read_exception(["", *level], place or (0, 1), len(level) + 1) if level else None
-        failure = failure if one is None else one._replace(cause=failure)
-    return None if failure is None else failure._replace(start=start, exception=end, end=end)
-
-
-def _first_exceptions(group: Sequence[str]) -> list[list[str]]:
-    """Return the lines of a group, of its first exception, and so on if that is one."""
-    levels: list[list[str]] = [[]]
-    for line in group:
-        margin = "  " * len(levels)
-        if line.startswith(f"{margin}|"):
-            levels[-1].append(line[len(margin) + 2 :])
-        elif line.startswith(f"{margin}+-+") and len(levels) <= _MOST_CAUSES:
-            levels.append([])
-        else:
-            break
-    return levels
 
 
 def _fatal(lines: Sequence[str], start: int) -> Failure | None:
