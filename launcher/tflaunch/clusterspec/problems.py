@@ -35,7 +35,7 @@ _EXAMPLES: Mapping[Any, Mapping[str, object]] = {
     model.Sync: {"paths": ["."]},
     model.Timeouts: {"deadline": "1h"},
 }
-"""What to write for each part of a spec; a value of the user's replaces the one here if it fits."""
+"""What to write for each part of a spec."""
 
 
 def validate_data(data: object) -> Spec | list[Problem]:
@@ -93,24 +93,8 @@ def _missing(value: object, location: Location, declared: Any) -> tuple[str, str
 
 def _not_an_object(value: object, location: Location, declared: Any) -> tuple[str, str]:
     fields = written_fields(declared)
-    example = json.dumps(_example(value, declared), ensure_ascii=False)
+    example = json.dumps(_EXAMPLES[declared])
     return f"must be an object with {', '.join(fields)}, not {show_value(value)}", f"write for example {example}"
-
-
-def _example(value: object, part: type[BaseModel]) -> Mapping[str, object]:
-    """Return an object that this part of a spec accepts, if possible with the value in it."""
-    example = _EXAMPLES[part]
-    if isinstance(value, bool) or not value:
-        return {"max": 0} if part is model.Restart else example
-    fields = (*example, *written_fields(part)) if isinstance(value, str | list) else tuple(example)[:1]
-    for field in fields:
-        for given in (value, [value]):
-            try:
-                part.model_validate({field: given})
-            except ValidationError:
-                continue
-            return {field: given}
-    return example
 
 
 _REMOVED_CHOICES = {

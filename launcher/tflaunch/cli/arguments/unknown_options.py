@@ -38,20 +38,11 @@ down | -f --force --now -9 --kill --grace-period | Write: `-t 0`
 ps | -o --output --format -q --quiet --filter -l --services --status | Write: `--json`, and choose there
 logs | -p --previous | Write: `--attempt N`
 logs | -c --container --index -l --selector | Write the task: `tflaunch logs worker:1`
-logs | --all --all-containers --no-log-prefix --no-color --prefix | Leave it out: all tasks are shown, with their names
 logs | --until | `tflaunch logs -t` shows when each line was written
 logs | --grep --search | Write: `tflaunch logs | grep WORD`
 ls | -q --quiet --format -o --output | Write: `--json`
-ls | -l --long -t -r --sort --reverse --no-trunc | Leave it out: all columns are shown, the newest run first
-ls | -u --user --me | Leave it out: only your runs are shown
 ls | -f --filter --status | Write: `--state failed`, or `--since 24h`
-wait | --for --condition -f --follow --all | Leave it out: the end of one run is waited for
 kill | --all -a | Write the tasks: `tflaunch kill worker`; `tflaunch down --all` ends all runs
-kill | -l --list | `kill -l` of your shell lists the signals
-restart | -t --timeout --force --no-deps --grace-period | Leave it out: the spec has the time to end, `timeouts.grace`
-attach | --detach-keys --no-stdin --sig-proxy --index | Leave it out: Ctrl-C leaves, and the run goes on
-events | --since --until --filter --format -o --output | Write: `--json`, and choose there
-check | -q --quiet --strict | Leave it out: the exit code is 2 if there are errors
 prune | -a --all | `tflaunch prune --keep 0 --older-than 0s` removes all runs that have ended
 prune | --filter --until | Write: `--older-than 30d`
 web | --host --bind -b --bind_all --listen --address --ip | Leave it out: it prints the command that reaches it over SSH
@@ -59,12 +50,8 @@ web tensorboard | -p | Write: `--port N`
 tensorboard | --profiles | `tensorboard --logdir DIR` shows what TensorFlow's profiler has written to DIR
 up run | --keep | `tflaunch tensorboard RUN` serves a run's event files at any time
 debug | --debugpy --port | In the task, call `debugpy.listen(('127.0.0.1', 5678))` and `debugpy.wait_for_client()`
-tensorboard | --host --bind_all --logdir | Leave it out: it serves a run's event files on localhost
 rerun | --set --name -e --env --image --gpus -n | It changes nothing: `tflaunch up SPEC --set PATH=VALUE` does
-fetch | -r --recursive -a --archive -v -f --force | Leave it out: directories are fetched whole
-stacks | -p --pid --native --dump -l --locals | Write the task: `tflaunch stacks worker:1`
 profile | -d --duration -t --time | Write: `--for 10s`
-profile | --python | Stacks of Python are all that is sampled: leave it out
 profile | --tensorflow | In the program, call `tf.profiler.experimental.start('logs')`, and later `…stop()`
 exec | -u --user -w --workdir -c --container | Leave it out: it has user and directory of the task
 exec | -e --env | Write: `tflaunch exec TASK -- env NAME=VALUE COMMAND`
