@@ -21,6 +21,7 @@ from tflaunch.agents.calls import Waiter
 from tflaunch.core.events import HostJoined, HostLost, LinkLost, LinkRestored, TaskExited
 from tflaunch.features.bootstrap import Boot, request
 from tflaunch.features.rpc import AgentRpc
+from tflaunch.records import read_record
 from tflaunch.runtime import usage_sampler
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import fields, wire
@@ -46,7 +47,7 @@ def test_a_host_vouches_for_its_own_addresses_only(address: str) -> None:
     greeting = {**GREETING, "addresses": ["10.0.0.1", address]}
     problem = "cannot vouch for connections" if address in NOT_ITS_OWN else "is not an address"
     with pytest.raises(ValueError, match=problem):
-        replies.read_pulse(replies.Greeting, greeting, 0, 1.0)
+        read_record(replies.Greeting, greeting)
     held = {"kind": "ports_held", "seq": 1, "ports": {"worker:0": 2222}, "addresses": address}
     for said in (held, {"kind": "peer_seen", "seq": 1, "source": address}) if address not in ("", "\ud800") else ():
         liar = Host()

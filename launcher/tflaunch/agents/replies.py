@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 from tflaunch.core import events
 from tflaunch.core.events import Event
@@ -34,15 +34,12 @@ class Pulse(NamedTuple):
 
 
 class Greeting(NamedTuple):
-    """The reply to ``hello``, which is also one to a keep-alive.
+    """What a reply to ``hello`` has beside a `Pulse`.
 
     ``is_leaving``: the agent is stopping its tasks on its own. ``streams``: task and attempt of every output it holds.
     ``addresses``: those of its host, separated by spaces. ``no_way_out`` and ``gpus`` are as in `events.HostJoined`.
     """
 
-    obeyed: events.Count
-    sent: events.Moment
-    time: events.Moment
     is_leaving: bool
     streams: tuple[tuple[events.Name, events.Attempt], ...]
     addresses: Annotated[str, _own_addresses]
@@ -50,22 +47,13 @@ class Greeting(NamedTuple):
     gpus: Annotated[int, Range(0, 10_000)] | None = None
 
 
-AnyPulse = TypeVar("AnyPulse", Pulse, Greeting)
-
-
-def read_pulse(kind: type[AnyPulse], message: Mapping[str, Any], last_order: int, now: float) -> AnyPulse:
-    """Return the pulse or greeting in a message.
-
-    Args:
-        kind: which of them.
-        message: the agent's message.
-        last_order: the number of the last command sent to it.
-        now: the time of our clock.
+def read_pulse(message: Mapping[str, Any], last_order: int, now: float) -> Pulse:
+    """Return the pulse in a message of an agent whose last command has this number, at a time of our clock.
 
     Raises:
         ValueError: the message is malformed, or answers a message that was never sent.
     """
-    pulse = read_record(kind, message)
+    pulse = read_record(Pulse, message)
     if pulse.obeyed > last_order or not 0 <= pulse.sent <= now:
         raise ValueError("it answers what it was not sent")
     return pulse

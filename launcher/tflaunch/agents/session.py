@@ -17,6 +17,7 @@ from tflaunch.agents.replies import EventCursor, ExpectedReplies
 from tflaunch.agents.transfer import CodeUpload, UserCode
 from tflaunch.core import event_records, events
 from tflaunch.mailbox import Mailbox
+from tflaunch.records import read_record
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import AgentConnector, DelayTeller, Link
 from tflaunch_worker import fields, wire
@@ -339,7 +340,7 @@ class Session:
         return self._expected.has_started(task, attempt)
 
     def _read_greeting(self, message: dict[str, Any], body: bytes) -> None:
-        greeting = replies.read_pulse(replies.Greeting, message, self._outbox.last, self._mailbox.now())
+        pulse, greeting = self._pulse_in(message), read_record(replies.Greeting, message)
         if self.is_greeted:
             raise ValueError("it greeted twice")
         if self._state.has_joined:
@@ -349,11 +350,11 @@ class Session:
         self._state = LinkState.CONNECTED
         self._takeover = Takeover.NONE
         # If the agent has no stream of an attempt, it never started it, or its output is acknowledged to the end.
-        for task, attempt in self._outbox.silent_attempts(greeting.obeyed, greeting.streams):
+        for task, attempt in self._outbox.silent_attempts(pulse.obeyed, greeting.streams):
             self._output.end(task, attempt)
         if not self._event_cursor.seen:
             self._say("keep_alive", **self._time())  # a starting agent answers late, which makes a poor clock sample
-        self._take_pulse(greeting)
+        self._take_pulse(pulse)
         # Orders before calls: a call may be about a task that an order starts.
         for frame in self._outbox.begin_link():
             self._send(frame)
@@ -374,9 +375,12 @@ class Session:
 
     def _read_pulse(self, message: dict[str, Any], body: bytes) -> None:
         self._health.note_pulse()
-        self._take_pulse(replies.read_pulse(replies.Pulse, message, self._outbox.last, self._mailbox.now()))
+        self._take_pulse(self._pulse_in(message))
 
-    def _take_pulse(self, pulse: replies.Pulse | replies.Greeting) -> None:
+    def _pulse_in(self, message: dict[str, Any]) -> replies.Pulse:
+        return replies.read_pulse(message, self._outbox.last, self._mailbox.now())
+
+    def _take_pulse(self, pulse: replies.Pulse) -> None:
         """Discard the commands that were executed, and compare the clocks."""
         self._health.note_answer(pulse.sent)
         self._clock.compare(pulse.sent, pulse.time, self._mailbox.now())
