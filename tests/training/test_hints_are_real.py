@@ -8,7 +8,8 @@ import pytest
 
 from support.launch import Launch
 from tflaunch.explain.causes import last_traceback
-from tflaunch.explain.hints import Facts, find_hint, saw_peer_vanish
+from tflaunch.explain.hints import Facts, find_hint
+from tflaunch.features.hints.hint_rules import saw_peer_vanish
 
 pytestmark = [
     pytest.mark.tensorflow,

@@ -245,17 +245,9 @@ def _quoted(line: str) -> str:
 
 def _hint_about_task(job: Job, task: str, said: list[str], tail: Tail) -> str | None:
     """Return a hint about the culprit, or about the peer that it blames."""
-    hint = hints.find_hint(said, _facts(job, task))
-    if not hints.saw_peer_vanish(said):
-        return hint
     others = [each.task for each in job.plan.tasks if each.task != task and job.tasks[each.task].exit.code]
-    for other in others[:_ASKED]:
-        words = tail(other, _LOOKED_AT)
-        if words and not hints.saw_peer_vanish(words):
-            remedy = hints.find_hint(words, _facts(job, other)) or causes.failure_words(words)
-            if remedy is not None:
-                return f"{other} tells the cause: {printable(remedy)}"
-    return hint or "it says that a peer had vanished, though no other task failed before it"
+    said_by = ((_facts(job, other), tail(other, _LOOKED_AT)) for other in others[:_ASKED])
+    return hints.find_hint(said, _facts(job, task)._replace(others=said_by))
 
 
 def _hint_about_start(culprit: Culprit, plan: Plan) -> str | None:

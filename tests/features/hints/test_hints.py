@@ -17,8 +17,9 @@ from tflaunch.core.annotations import NOTHING
 from tflaunch.core.job_state import Cause, Culprit
 from tflaunch.explain import summary
 from tflaunch.explain.causes import last_traceback
-from tflaunch.explain.hints import Facts, find_hint, saw_peer_vanish
+from tflaunch.explain.hints import Facts, find_hint
 from tflaunch.features.hints import hint_rules
+from tflaunch.features.hints.hint_rules import saw_peer_vanish
 from tflaunch_worker import failures
 
 pytestmark = pytest.mark.unit

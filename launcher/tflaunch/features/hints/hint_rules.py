@@ -10,8 +10,30 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from tflaunch.explain.hints import CUT_OFF, ONE_GPU, VANISHED, Facts, last_words, may_be_of_peer
+from tflaunch.core.restart_rules import is_error_of_peer
+from tflaunch.explain.causes import failure_words
+from tflaunch.explain.hints import Facts
 from tflaunch_worker import failures
+from tflaunch_worker.failures import Failure
+from tflaunch_worker.printable import printable
+
+_LAST_WORDS = 20  # lines examined for a task that ended without a traceback
+
+_CUT_OFF = (
+    r"(?:Connection reset by peer|Connection refused|Broken pipe|Socket closed|failed to connect to all addresses)"
+)
+_ONE_GPU = r"NCCL:? invalid usage|Duplicate GPU detected"
+_OWN_CAUSE = re.compile(rf"{_ONE_GPU}|a group with incompatible device type|No (?:blas|BLAS) support")
+_ABORTED = "Collective ops is aborted by"
+_VANISHED = re.compile(
+    r"The following tasks are unhealthy"
+    r"|Failed to send RPC to coordination service"
+    r"|tried to connect with a different incarnation"
+    rf"|{_ABORTED}: (?!(?:{_ABORTED}: ){{0,20}}(?:Collective instance|Shape mismatch))"
+    r"|This could happen if the remote target has been disconnected"
+    rf"|{_CUT_OFF}[\s\S]{{0,300}}?/job:\w"
+    r"|PSUnavailableError"
+)
 
 
 class HintRule(NamedTuple):
@@ -262,7 +284,7 @@ RULES = [
         anywhere=True,
     ),
     HintRule(
-        ONE_GPU,
+        _ONE_GPU,
         "two tasks use one GPU, which NCCL forbids: give each its own with `gpus`, or choose the communication RING, "
         "which is many times slower",
         anywhere=True,
@@ -286,7 +308,7 @@ RULES = [
     ),
     # Peers.
     HintRule(
-        rf"{CUT_OFF}[\s\S]{{0,300}}?/job:ps/(?:replica:\d{{1,5}}/)?task:(?P<index>\d{{1,5}})",
+        rf"{_CUT_OFF}[\s\S]{{0,300}}?/job:ps/(?:replica:\d{{1,5}}/)?task:(?P<index>\d{{1,5}})",
         "ps:{index} was lost with its variables: only a checkpoint can restore them",
         _on_servers,
         of_peer=True,
@@ -302,7 +324,7 @@ RULES = [
         "a task was restarted while the others continued, which TensorFlow forbids: let tflaunch restart all tasks",
     ),
     HintRule(
-        VANISHED.pattern,
+        _VANISHED.pattern,
         "{finished} had already ended while this task continued: every task must run the same number of steps",
         lambda facts: _mirrored(facts) and bool(facts.finished),
         of_peer=True,
@@ -333,11 +355,21 @@ def _table() -> list[tuple[re.Pattern[str], HintRule]]:
 
 
 def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
-    """Explain a task's end and its remedy in a sentence; None for an unknown problem."""
+    """Explain a task's end and its remedy in a sentence, by the peer that it blames; None for an unknown problem."""
+    hint = _own_hint(lines, facts)
+    if facts.others is None or not saw_peer_vanish(lines):
+        return hint
+    for other, words in facts.others:
+        if words and not saw_peer_vanish(words) and (remedy := _own_hint(words, other) or failure_words(words)):
+            return f"{other.task} tells the cause: {printable(remedy)}"
+    return hint or "it says that a peer had vanished, though no other task failed before it"
+
+
+def _own_hint(lines: Sequence[str], facts: Facts) -> str | None:
     lines = failures.bounded(lines)
     ended_by = failures.find_failure(lines)
-    log, error = "\n".join(lines), "\n".join(last_words(lines, ended_by))
-    is_maybe_of_peer = may_be_of_peer(ended_by)
+    log, error = "\n".join(lines), "\n".join(_last_words(lines, ended_by))
+    is_maybe_of_peer = _may_be_of_peer(ended_by)
     python = facts.python or "its python"
     known = {
         "python": f"{python} on {facts.host}" if facts.host else python,
@@ -355,3 +387,28 @@ def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
 
 def _names_itself(groups: Mapping[str, str], facts: Facts) -> bool:
     return "role" in groups and f"{groups['role']}:{groups['index']}" == facts.task
+
+
+def saw_peer_vanish(lines: Sequence[str]) -> bool:
+    """Whether a task's last lines say that a peer vanished."""
+    lines = failures.bounded(lines)
+    ended_by = failures.find_failure(lines)
+    said = _VANISHED.search("\n".join(_last_words(lines, ended_by)))
+    if said is None or _OWN_CAUSE.search("\n".join(lines)) is not None:
+        return False
+    return _may_be_of_peer(ended_by) or said[0].startswith(_ABORTED)
+
+
+def _may_be_of_peer(ended_by: Failure | None) -> bool:
+    """Whether a peer or the network may have caused how a task ended."""
+    return ended_by is None or not ended_by.kind or is_error_of_peer(ended_by.kind)
+
+
+def _last_words(lines: list[str], ended_by: Failure | None) -> list[str]:
+    """Return the last traceback with those chained to it, or else the last lines."""
+    if ended_by is None or not ended_by.kind:
+        return lines[-_LAST_WORDS:]
+    first = ended_by
+    while first.cause is not None and first.cause.start < first.start:
+        first = first.cause
+    return lines[first.start : ended_by.end]
