@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import pytest
 
@@ -92,14 +92,14 @@ def test_a_service_is_made_for_its_first_call(services: Services) -> None:
 
 def test_a_service_takes_part_from_the_moment_that_its_feature_names(services: Services) -> None:
     task: Any = "worker:0"
-    services.stop_task("worker:0")
-    assert services.explain_kill(7) == ""
-    services.begin_task(task, spawn.Command([], {}, "/"))
-    services.stop_task("worker:0")
-    services.end_task("worker:0")
-    services.leave()
+    services.at("stop_task", "worker:0")
+    assert services.at("explain_kill", 7) == []
+    services.at("begin_task", task, spawn.Command([], {}, "/"))
+    services.at("stop_task", "worker:0")
+    services.at("end_task", "worker:0")
+    services.at("leave")
     assert Watcher.noted == [("begin", task), ("stop", "worker:0"), ("end", "worker:0"), "leave"]
-    assert services.explain_kill(7) == "it was large"
+    assert services.at("explain_kill", 7) == ["it was large"]
     assert Counter.made == []
 
 
@@ -109,7 +109,7 @@ def test_a_task_that_hangs_is_ended_when_all_have_looked_at_it(services: Service
     ended: list[str] = []
     services.look_at_hang(task, lambda: ended.append("at once"))
     assert ended == ["at once"]
-    services.begin_task(task, spawn.Command([], {}, "/"))
+    services.at("begin_task", task, spawn.Command([], {}, "/"))
     Answers().ask(services.serve, kind="count", by=2)
     Watcher.noted.clear()
     services.look_at_hang(task, lambda: ended.append("later"))
@@ -128,7 +128,7 @@ def test_a_task_that_names_modules_may_be_started_by_a_feature(services: Service
             services.start_task(spawn.Command(["python"], {}, "/", modules), print, lambda: refused.append(True))
             is None
         )
-        assert services.outlive_run() == [42] * bool(modules)
+        assert services.at("outlive_run") == [[42]] * bool(modules)
     assert refused == [True, True]
 
 
@@ -165,7 +165,7 @@ def test_a_service_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, at: s
             with pytest.raises(ValueError, match="the feature failing has failed here: KeyError: 'forgotten'"):
                 services.checks("forgotten")
         case "moment":
-            services.begin_task(cast("Any", None), command)
+            services.at("begin_task", None, command)
         case "start":
             assert services.start_task(command, print, lambda: executed.append(True)) is None
         case "callback":

@@ -91,7 +91,8 @@ class Agent:
 
     def outlive_run(self) -> list[int]:
         """Return the pids of processes that stay for later runs, if this one has ended."""
-        return self._services.outlive_run() if self._was_dismissed else []
+        lists = self._services.at("outlive_run") if self._was_dismissed else []
+        return [pid for pids in lists for pid in pids]
 
     def drain(self) -> None:
         """Stop the tasks with their grace period, then exit: the host is being drained.
@@ -228,7 +229,7 @@ class Agent:
         task = self._host.task(command, stream, progress, self)
         self._tasks[name] = task
         self._ports.begin(name, attempt, message, lambda: task.pid)
-        self._services.begin_task(task, command)
+        self._services.at("begin_task", task, command)
         self._host.start(task, self._services.start_task if self._services.find_starter(command) else None)
         if self._is_leaving:
             task.stop(self._grace)  # the order crossed our `host_leaving`; we end once no task lives
@@ -244,7 +245,7 @@ class Agent:
         task = self._tasks.get(message["task"])
         if task is not None and task.attempt == message["attempt"]:
             task.stop(message["grace"], bool(message.get("with_stacks")))
-            self._services.stop_task(task.name)
+            self._services.at("stop_task", task.name)
             if message["grace"] == 0:
                 self._left_files.give_up(task.name)
 
@@ -267,7 +268,7 @@ class Agent:
 
     def _leave(self, message: dict[str, Any]) -> None:
         self._was_dismissed = True
-        self._services.leave()
+        self._services.at("leave")
         self._end_all(message["grace"])
 
     # ---- called by tasks (implements the listener of `Task`)
@@ -299,13 +300,13 @@ class Agent:
 
     def has_gone(self, task: Task) -> None:
         """Forget a task whose last process is dead."""
-        self._services.end_task(task.name)
+        self._services.at("end_task", task.name)
         self._ports.end(task.name)
         self._stop_when_done()
 
     def explain_kill(self, pid: int) -> str:
         """Return why a process was killed, "" if no feature knows it."""
-        return self._services.explain_kill(pid)
+        return "; ".join(filter(None, self._services.at("explain_kill", pid)))
 
     def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
         """Call ``looked`` once all features have looked at a task that hangs."""
@@ -317,7 +318,7 @@ class Agent:
         self._is_leaving = True
         for task in list(self._tasks.values()):
             task.stop(grace, term_in=term_in)
-            self._services.stop_task(task.name)
+            self._services.at("stop_task", task.name)
         if grace == 0:
             self._left_files.give_up()
         self._stop_when_done()

@@ -237,60 +237,26 @@ class Services:
 
     # ---- moments in the lives of tasks, as `Service` describes them
 
-    def _at(self, moment: str, do: Callable[[Service], object]) -> None:
-        """Let all services that take part in a moment do something."""
+    def at(self, moment: str, *about: Any) -> list[Any]:
+        """Call a method of all services that take part in a moment; return their answers."""
         for name, feature in list(self._features.items()):
             if moment in feature.moments:
                 self._find(name)
+        answers = []
         for name, service in list(self._made.items()):
             with self._isolated(name):
-                do(service)
-
-    def begin_task(self, task: Task, command: spawn.Command) -> None:
-        """Tell all that a task is about to start."""
-        self._at("begin_task", lambda service: service.begin_task(task, command))
-
-    def stop_task(self, name: str) -> None:
-        """Tell all that a task is being stopped."""
-        self._at("stop_task", lambda service: service.stop_task(name))
+                answers.append(getattr(service, moment)(*about))
+        return answers
 
     def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
-        """Let all services look at a hanging task; then call ``looked``.
-
-        One that fails is waited for until KILL is due.
-        """
-        awaited = 1
+        """Let all services look at a hanging task; then call ``looked``."""
+        done, awaited = 0, -1
 
         def has_looked() -> None:
-            nonlocal awaited
-            awaited -= 1
-            if not awaited:
+            nonlocal done
+            done += 1
+            if done == awaited:
                 looked()
 
-        def look(service: Service) -> None:
-            nonlocal awaited
-            awaited += 1
-            service.look_at_hang(task, has_looked)
-
-        self._at("look_at_hang", look)
+        awaited = 1 + len(self.at("look_at_hang", task, has_looked))
         has_looked()
-
-    def explain_kill(self, pid: int) -> str:
-        """Return why a process was killed, "" if no service knows it."""
-        texts: list[str] = []
-        self._at("explain_kill", lambda service: texts.append(service.explain_kill(pid)))
-        return "; ".join(filter(None, texts))
-
-    def end_task(self, name: str) -> None:
-        """Tell all that the last process of a task is dead."""
-        self._at("end_task", lambda service: service.end_task(name))
-
-    def leave(self) -> None:
-        """Tell all that the run has ended."""
-        self._at("leave", lambda service: service.leave())
-
-    def outlive_run(self) -> list[int]:
-        """Return the pids of all children of this process that stay for later runs."""
-        pids: list[int] = []
-        self._at("outlive_run", lambda service: pids.extend(service.outlive_run()))
-        return pids
