@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import click
 
-from tflaunch.cli.arguments.here import usual_spec
 from tflaunch.cli.arguments.launch import engine_settings
 from tflaunch.cli.arguments.spec import (
     CommandAfterDashes,
@@ -19,6 +18,7 @@ from tflaunch.cli.arguments.spec import (
     set_option,
     source_name,
     specs_argument,
+    usual_spec,
 )
 from tflaunch.errors import EXIT_USAGE, Problem, SpecError
 

@@ -9,7 +9,6 @@ import sys
 import click
 
 from tflaunch import __version__
-from tflaunch.cli.arguments.here import first_steps
 from tflaunch.cli.arguments.spec import say
 from tflaunch.cli.arguments.unknown_options import answer_option
 from tflaunch.cli.help import no_such_command
@@ -104,9 +103,9 @@ class _Commands(click.Group):
     """The commands, listed in the groups of `_GROUPS`, and imported when used."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line; if it is empty, show the help and first steps here."""
+        """Parse the command line; if it is empty, show the help."""
         if not (args or context.resilient_parsing):
-            click.echo("\n\n".join(filter(None, (self.get_help(context), first_steps()))), err=True)
+            click.echo(self.get_help(context), err=True)
             context.exit(EXIT_USAGE)
         return super().parse_args(context, args)
 

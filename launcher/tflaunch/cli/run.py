@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import os
 import re
@@ -46,28 +45,11 @@ class _Run(click.Command):
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         """Parse options up to the first word of COMMAND."""
-        words = tuple(args)
         try:
-            left = super().parse_args(context, args)
+            return super().parse_args(context, args)
         except click.MissingParameter:
             example = "tflaunch run -n 2 python train.py"
             raise click.UsageError(f"Missing COMMAND: what each task runs, for example: {example}", context) from None
-        except click.BadParameter:
-            if "-np" not in words:  # it is mpirun's, and here the number `p`
-                raise
-            raise click.UsageError("No such option '-np'. Did you mean '-n'?", context) from None
-        if "--" not in words and not context.resilient_parsing and context.params.get("workers") is None:
-            _note_late_number(context.params["command"])
-        return left
-
-
-def _note_late_number(command: Sequence[str]) -> None:
-    """Report a number of workers given to the program instead of tflaunch."""
-    for at, (option, number) in enumerate(itertools.pairwise(command[1:]), 1):
-        if option in ("-n", "-np", "--workers") and number.isdecimal():
-            meant = shlex.join(["tflaunch", "run", "-n", number, *command[:at], *command[at + 2 :]])
-            say(f"{option} {number} is passed to {command[0]}, as it stands after it; for {number} workers: {meant}")
-            return
 
 
 @click.command(

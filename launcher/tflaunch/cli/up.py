@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tflaunch.cli.arguments.here import usual_spec
 from tflaunch.cli.arguments.launch import (
     Launching,
     LaunchOptions,
@@ -32,6 +31,7 @@ from tflaunch.cli.arguments.spec import (
     read_file,
     say,
     set_option,
+    usual_spec,
     warn,
 )
 from tflaunch.client import control_client, runs

@@ -17,7 +17,6 @@ from typing import Any
 import click
 
 from tflaunch import records
-from tflaunch.cli.arguments.here import usual_spec
 from tflaunch.cli.arguments.unknown_options import answer_option
 from tflaunch.clusterspec import spec_file
 from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
@@ -26,6 +25,28 @@ from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
 from tflaunch_worker.readable import duration_words
 
 STDIN = Path("-")
+_SPECS = tuple(Path("cluster" + suffix) for suffix in SUFFIXES)
+
+
+def specs_here() -> list[Path]:
+    """Return the specs here with a name that commands look for."""
+    return [path for path in _SPECS if path.exists()]
+
+
+def usual_spec() -> Path:
+    """Return the spec here, for commands that name none.
+
+    Raises:
+        click.MissingParameter: there is none, or more than one.
+    """
+    found = specs_here()
+    if len(found) == 1:
+        return found[0]
+    message = f"{' and '.join(map(str, found))} are here; name one of them."
+    if not found:
+        usual = "cluster.json, .yaml, .yml or .toml"
+        message = f"Name the path of a cluster spec, as no {usual} is here; `tflaunch init` writes one."
+    raise click.MissingParameter(message, param_hint="'SPEC'", param_type="argument")
 
 
 def _or_usual(_: click.Context, __: click.Parameter, path: Path | None) -> Path:

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, host_slots, name_from
-from tflaunch.cli.arguments.here import likely_program, programs_here, specs_here
-from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, WholeNumber, command_argument, say, warn
+from tflaunch.cli.arguments.spec import (
+    STDIN,
+    CommandAfterDashes,
+    WholeNumber,
+    command_argument,
+    say,
+    specs_here,
+    warn,
+)
 from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
 from tflaunch.clusterspec.values import LOCALHOST, InvalidValueError, parse_address
 from tflaunch.errors import EXIT_USAGE, TRAINS_ALONE, TflaunchError
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _MOST_NAMED = 5  # programs
+_PROGRAMS = ("train.py", "main.py")
 _STDOUT = STDIN
 _DEFAULT = "cluster.yaml"
 _HERE = "this machine"
@@ -129,22 +137,32 @@ def _write(path: Path, text: str, force: bool) -> None:
 # ---- the program
 
 
+def _programs_here() -> list[str]:
+    return sorted(path.name for path in Path().glob("*.py"))
+
+
+def _likely_program() -> str | None:
+    """Return the name of the likely training program here, None if there is none."""
+    found = _programs_here()
+    return next((name for name in _PROGRAMS if name in found), found[0] if len(found) == 1 else None)
+
+
 def _command_here() -> tuple[str, ...]:
     """Return the command of the program that is here.
 
     Raises:
         click.UsageError: there is none, or it could be any.
     """
-    program = likely_program()
+    program = _likely_program()
     if program is None:
-        among = f" ({', '.join(programs_here()[:_MOST_NAMED])} are here)" if programs_here() else ""
+        among = f" ({', '.join(_programs_here()[:_MOST_NAMED])} are here)" if _programs_here() else ""
         example = f"tflaunch init -- python {_example_program()}"
         raise click.UsageError(f"Missing COMMAND: what the tasks run, after `--`: {example}{among}")
     return "python", program
 
 
 def _example_program() -> str:
-    return next(iter(programs_here()), _PROGRAM)
+    return next(iter(_programs_here()), _PROGRAM)
 
 
 def _read(command: Sequence[str], hosts: str | None) -> Program | None:
@@ -181,7 +199,7 @@ def _ask() -> tuple[tuple[str, ...], ClusterOptions, Program | None]:
     try:
         workers = _prompt("How many workers?", str(starter.WORKERS), WholeNumber(1))
         hosts = _prompt("On which hosts, such as h1,h2?", _HERE, _hosts(workers))
-        here = likely_program()
+        here = _likely_program()
         example = "" if here else f", such as python {_example_program()}"
         command, program = _prompt(f"Which command trains{example}?", here and f"python {here}", _command(hosts))
         ps = starter.fit_roles(ClusterOptions(workers, hosts), program).ps
