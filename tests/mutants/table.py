@@ -20,8 +20,8 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a job is given up although another task has trained": Edit(
         "core.restart_rules.is_start_failure",
-        "any(_has_trained(job.tasks[each.task]) for each in gang_tasks(job))",
-        "_has_trained(ended)",
+        "any(each.step or each.epoch for each in reached)",
+        "False",
         Suite("unit/test_diagnosis.py"),
     ),
     "a fence that is too short": Edit(

@@ -193,13 +193,8 @@ def failure_signature(tail: bytes) -> str:
     last = [line.strip() for line in said if line.strip()][-_COMPARED_LINES:]
     if not last:
         return ""
-    same = without_numbers("\n".join(last))
+    same = _CHANGING.sub("#", _RANDOM_NAME.sub("tmp#", "\n".join(last)))  # times, ports, pids, temporary files' names
     return OUTPUT_SIGNATURE + hashlib.sha256(same.encode("utf-8", "replace")).hexdigest()[:12]
-
-
-def without_numbers(text: str) -> str:
-    """Replace varying parts: times, addresses, ports, pids, temporary files' names."""
-    return _CHANGING.sub("#", _RANDOM_NAME.sub("tmp#", text))
 
 
 def frames_in(lines: Iterable[str]) -> list[Frame]:
@@ -237,7 +232,7 @@ def _raised(lines: Sequence[str], stop: int, most: int) -> Failure | None:
     if place is None:
         return None
     failure = _read_exception(lines, place, stop)
-    marker_at = _line_above(lines, failure.start)
+    marker_at = next((number for number in range(failure.start - 1, 0, -1) if lines[number]), 0)
     if lines[marker_at].startswith(CHAINED):
         cause = _raised(lines, marker_at, most - 1) if most else None
         is_real = cause is not None and cause.kind not in _ONLY_TRACES
@@ -257,11 +252,6 @@ def _read_exception(lines: Sequence[str], place: tuple[int, int], stop: int) -> 
     frames = frames_in(line for line in lines[start:exception] if not LOG_LINE.match(line))
     own = [frame for frame in inner if frame.is_own]
     return Failure(kind, text, own[-1] if own else innermost(frames), start=start, exception=exception, end=end)
-
-
-def _line_above(lines: Sequence[str], start: int) -> int:
-    """Return the index of the last nonempty line before ``start``; 0 for none."""
-    return next((number for number in range(start - 1, 0, -1) if lines[number]), 0)
 
 
 def _decisive_exception(lines: Sequence[str], stop: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:

@@ -87,19 +87,6 @@ def be_punctual() -> int:
     return before
 
 
-def take_session(niceness: int) -> None:
-    """Give this fork its own session, and a niceness that counts across sessions."""
-    try:
-        if os.getsid(0) != os.getpid():
-            os.setsid()  # in a new group of the scheduler, of niceness 0
-        os.setpriority(os.PRIO_PROCESS, 0, niceness)
-        if niceness:
-            with open("/proc/self/autogroup", "w", encoding="ascii") as group:
-                group.write(str(niceness))
-    except OSError:
-        pass  # the kernel has no such groups
-
-
 def take_terminal(descriptor: int) -> None:
     """Make a terminal the controlling one of this session, which has none.
 

@@ -270,15 +270,10 @@ def _assign_setting(data: dict[str, Any], setting: str) -> None:
     if not equals or not steps or isinstance(steps[0], int):
         raise SpecFileError(f"--set {setting!r:.60} is not PATH=VALUE", "for example --set restart.max=0")
     try:
-        value = _load_json(text, _as_text)
+        value = _load_json(text, str)  # JSON has neither NaN nor Infinity: they are texts
     except (ValueError, RecursionError):
         value = text
     _assign(data, steps, value, setting)
-
-
-def _as_text(word: str) -> str:
-    """Return NaN and Infinity as text, because JSON does not have them."""
-    return word
 
 
 def _assign(data: Any, steps: list[str | int], value: Any, setting: str) -> None:

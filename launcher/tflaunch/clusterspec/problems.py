@@ -54,8 +54,9 @@ def problems_in(error: ValidationError, data: object) -> list[Problem]:
     for detail in error.errors(include_url=False):
         location = detail["loc"]
         is_key = location[-1:] == (_OF_KEY,) and not positions.is_key(location)
-        declared = _key_type(location[:-2]) if is_key else _declared_at(location)
-        location = location[:-1] if is_key else location
+        declared = _declared_at(location[:-2] if is_key else location)
+        if is_key:
+            declared, location = _without_wrapping(get_args(declared)[0]), location[:-1]
         message, hint = _sentence(detail, location, declared)
         problems.append((positions.of(location), Problem("error", format_place(location), message, hint)))
     return [problem for _, problem in sorted(problems, key=lambda one: one[0])]
@@ -148,10 +149,6 @@ def _declared_at(location: Location) -> Any:
         else:
             declared = _without_wrapping(next(reversed([arg for arg in get_args(declared) if arg is not ...]), None))
     return declared
-
-
-def _key_type(location: Location) -> Any:
-    return _without_wrapping(get_args(_declared_at(location))[0])
 
 
 def _without_wrapping(declared: Any) -> Any:

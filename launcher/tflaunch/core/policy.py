@@ -359,8 +359,3 @@ def restart_limits(before: Job, job: Job, now: float) -> Job:
     if job.phase is Phase.RUNNING and finish is not None and finish_by is not None:
         finish_by = max(finish_by, now + finish)
     return job._replace(deadlines=job.deadlines._replace(left_breakpoint_at=now, finish_by=finish_by))
-
-
-def start_of_limits(job: Job) -> float:
-    """Return the time from which the limits of the start count in this attempt."""
-    return max(job.attempt_started_at, job.deadlines.left_breakpoint_at or 0.0)

@@ -49,7 +49,8 @@ def is_start_failure(job: Job, task: str) -> bool:
     earlier run.
     """
     ended = job.tasks[task].exit
-    is_over = job.formation.is_start_over or any(_has_trained(job.tasks[each.task]) for each in gang_tasks(job))
+    reached = [job.tasks[each.task].reached for each in gang_tasks(job)]
+    is_over = job.formation.is_start_over or any(each.step or each.epoch for each in reached)
     return ended.code in _PLAIN_CODES and ended.code not in _PREEMPTED and not is_over
 
 
@@ -62,10 +63,6 @@ def why_hopeless(job: Job, task: str) -> str:
     if kind == "KeyboardInterrupt":
         return "it was interrupted (KeyboardInterrupt)"
     return f"a retry on the same host would fail too: {failure}" if kind in _LASTING else ""
-
-
-def _has_trained(task: TaskState) -> bool:
-    return bool(task.reached.step or task.reached.epoch)
 
 
 def forked_from(task: TaskState, event: TaskExited) -> str:

@@ -117,4 +117,5 @@ def _deadline_at(job: Job) -> float | None:
 
 def _warn_at(job: Job) -> float:
     """Return when the tasks that do not listen are reported, if there are any then."""
-    return max(policy.start_of_limits(job), policy.all_started_at(job)) + policy.WARN_AFTER
+    began = job.attempt_started_at, job.deadlines.left_breakpoint_at or 0.0, policy.all_started_at(job)
+    return max(began) + policy.WARN_AFTER

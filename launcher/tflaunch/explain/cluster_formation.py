@@ -98,10 +98,6 @@ def _without_server(job: Job, missing: list[TaskPlan]) -> list[str]:
     servers = [task for task in job.plan.tasks if task.role in ("worker", "ps")]
     if job.plan.strategy != "parameter_server" or any(task not in missing for task in servers):
         return []
-    commands = {_command(task) for task in job.plan.tasks if task.role in ("chief", "worker", "ps")}
+    gang = [task for task in job.plan.tasks if task.role in ("chief", "worker", "ps")]
+    commands = {task.argv[1:] or task.argv for task in gang}  # without the interpreter, which hosts differ in
     return [task.task for task in servers] if len(commands) == 1 else []
-
-
-def _command(task: TaskPlan) -> tuple[str, ...]:
-    """Return a task's command without its interpreter, which hosts differ in."""
-    return task.argv[1:] or task.argv

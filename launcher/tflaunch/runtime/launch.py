@@ -107,14 +107,9 @@ def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: byt
         directory.keep_spec(suffix, spec)
         yield directory
     except BaseException:
-        if not _has_begun(directory.path):
+        if first_record(directory.path) is None and locate_run(directory.path).has_files_here:  # it has not begun
             directory.discard()
         raise
-
-
-def _has_begun(path: Path) -> bool:
-    """Return whether a run is recorded here, or supervised in a cluster."""
-    return first_record(path) is not None or not locate_run(path).has_files_here
 
 
 def take_over(

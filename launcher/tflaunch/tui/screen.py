@@ -153,7 +153,7 @@ class Screen(OutputSink):
         from tflaunch.tui.live import LiveView  # it draws with rich, whose import takes 20 ms
 
         terminal.clear_before_stop(self._hide_view)
-        return LiveView(_STDOUT, self._last_lines)
+        return LiveView(_STDOUT, lambda: {task: lines.last() for task, lines in self._lines.items()})
 
     def _hide_view(self) -> None:
         if self._live is not None and self._live.is_drawn:
@@ -196,9 +196,6 @@ class Screen(OutputSink):
         if self._fold is not None and text:
             text = self._fold.feed(piece.task, text)
         return text if self._startup is None or self._is_quiet else self._startup.note() + text
-
-    def _last_lines(self) -> dict[str, str]:
-        return {task: lines.last() for task, lines in self._lines.items()}
 
 
 def _is_one_stream() -> bool:

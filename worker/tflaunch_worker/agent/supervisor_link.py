@@ -158,12 +158,9 @@ class SupervisorLink:
         while self._ready and self._is_greeted:
             key, stream = next(iter(self._ready.items()))
             del self._ready[key]
-            frame = None if self._has_earlier(stream) else stream.next_frame()
+            unacknowledged = self._streams.get(stream.task, ())  # an earlier attempt's output is sent first
+            frame = None if any(attempt < stream.attempt for attempt in unacknowledged) else stream.next_frame()
             if frame is not None:
                 self._ready[key] = stream  # to the end of the queue, so that no task starves the others
                 return frame
         return None
-
-    def _has_earlier(self, stream: Stream) -> bool:
-        """Return whether an earlier attempt's output, sent first, is not acknowledged yet."""
-        return any(attempt < stream.attempt for attempt in self._streams.get(stream.task, ()))

@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Any, Iterator
+from typing import Any
 
 from tflaunch_worker import CODE_NAME, host_vars, spawn, tf_config
-from tflaunch_worker.feature import Variable, features
+from tflaunch_worker.feature import features
 from tflaunch_worker.inspect import cores, interpreter
 
 # Variables by which a plan refers to paths and values that only the host knows.
@@ -78,11 +78,12 @@ class TaskEnvironments:
         env["TFLAUNCH_TASK_DIR"] = directory
         env["TFLAUNCH_PROGRESS"] = progress
         library = [self._library] if self._library else []  # where tflaunch is installed, tasks find it there
-        for feature, name, variable in _variables():
-            if name not in message["unset"] and not env.get(name):
-                env[name] = variable.value
-            if env.get(name) == variable.value:
-                library.append(os.path.join(_PACKAGE, "features", feature, variable.modules))
+        for feature, declared in features().items():
+            for name, variable in declared.variables.items():
+                if name not in message["unset"] and not env.get(name):
+                    env[name] = variable.value
+                if env.get(name) == variable.value:
+                    library.append(os.path.join(_PACKAGE, "features", feature, variable.modules))
         _append_to_path(env, library)
         program, *arguments = message["argv"]
         argv = [host_vars.expand_path(program, known), *(host_vars.expand(word, known) for word in arguments)]
@@ -124,11 +125,6 @@ class TaskEnvironments:
             self._keras[about] = interpreter.legacy_keras(argv, env)
         is_legacy, env[interpreter.CHOICE] = self._keras[about]
         env["TF_USE_LEGACY_KERAS"] = "1" if is_legacy else "0"
-
-
-def _variables() -> Iterator[tuple[str, str, Variable]]:
-    """Return each variable of a feature: the names of both, and what is declared."""
-    return ((feature, name, found) for feature, each in features().items() for name, found in each.variables.items())
 
 
 def _known_secrets(secrets: dict[str, str | None]) -> dict[str, str]:

@@ -100,14 +100,12 @@ class Spool:
     def append(self, data: bytes) -> None:
         """Keep ``data``, or as much of it as there is room for; the rest is discarded."""
         room = max(self._limit - (self.end - self.released), 0)
-        kept = 0 if self._is_on_disk() else self._hold(data[:room], NEAR)
+        is_on_disk = any(isinstance(part, _Segment) for part in self._parts)
+        kept = 0 if is_on_disk else self._hold(data[:room], NEAR)
         kept += self._write(data[kept:room])
         kept += self._hold(data[kept:room], MEMORY)
         if kept < len(data):
             self._drop(len(data) - kept)
-
-    def _is_on_disk(self) -> bool:
-        return any(isinstance(part, _Segment) for part in self._parts)
 
     def _write(self, data: bytes) -> int:
         kept = 0

@@ -24,14 +24,27 @@ def run_in_background(loop: Loop, work: Callable[[], Any], done: Callable[[Any],
 
     def detach(writer: int) -> None:
         process_state.close_all_but([writer])
-        linux.take_session(0)
+        _take_session(0)
 
     return run_in_fork(loop, work, done, detach)[1]
 
 
 def yield_to_others() -> None:
     """Give this process, a fork, a low priority for CPUs and the lowest for disks."""
-    linux.take_session(_YIELDING)
+    _take_session(_YIELDING)
     number = _IOPRIO_SET.get(os.uname().machine)
     if number is not None:
         linux.c_function("syscall")(number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_CLASS_IDLE << 13)
+
+
+def _take_session(niceness: int) -> None:
+    """Give this fork its own session, and a niceness that counts across sessions."""
+    try:
+        if os.getsid(0) != os.getpid():
+            os.setsid()  # in a new group of the scheduler, of niceness 0
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+        if niceness:
+            with open("/proc/self/autogroup", "w", encoding="ascii") as group:
+                group.write(str(niceness))
+    except OSError:
+        pass  # the kernel has no such groups

@@ -62,7 +62,7 @@ def owner(port: int) -> str | None:
     That is a task of this user for which the port is held, where its agent may listen, too, or else the process that
     listens on the port; None if unknown.
     """
-    links = _links(port)
+    links = {_link(found) for found in listeners(port)}
     pids = [name for name in os.listdir("/proc") if name.isdigit()]
     pid = next((name for name in pids if _is_held_for(name, port)), None)
     if pid is None and links:
@@ -100,12 +100,8 @@ def _is_held_for(pid: str, port: int) -> bool:
     return str(address).rpartition(":")[2] == str(port)
 
 
-def _links(port: int) -> set[str]:
-    """Return the /proc link targets of the sockets that listen on a port."""
-    return set(map(_link, listeners(port)))
-
-
 def _link(found: Listener) -> str:
+    """Return the /proc link target of a socket."""
     return f"socket:[{found.inode}]"
 
 
