@@ -54,7 +54,10 @@ class ControlClient:
         """Return the next reply to the last request, as `ask` does."""
         answer = self.hear(patience)
         if answer is None:
-            raise TflaunchError(f"the supervisor of {self._directory.name} {self._why_silent()}", EXIT_INTERNAL)
+            pid, _ = linux.peer_of(self._socket)
+            there = "" if self._carrier is not None else f", or `kill -CONT {pid}` if it was stopped"
+            silent = f"has not answered for {duration_words(_PATIENCE)}; try again{there}"
+            raise TflaunchError(f"the supervisor of {self._directory.name} {silent}", EXIT_INTERNAL)
         if answer["kind"] == "refused":
             raise TflaunchError(str(answer.get("reason")), EXIT_USAGE)
         return answer
@@ -105,19 +108,6 @@ class ControlClient:
         if self._carrier is not None:
             self._carrier.kill()  # TERM does not end it if it is stopped
             self._carrier.wait()  # no limit: it gets KILL
-
-    def _why_silent(self) -> str:
-        """Describe a supervisor that does not answer, with the remedy."""
-        import psutil  # takes 8 ms, and supervisors answer
-
-        pid, _ = linux.peer_of(self._socket)
-        stopped = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
-        try:
-            if self._carrier is None and psutil.Process(pid).status() in stopped:
-                return f"is stopped; `kill -CONT {pid}` continues it"
-        except psutil.Error:
-            pass  # it has exited, or is in another container
-        return f"has not answered for {duration_words(_PATIENCE)}; try again"
 
     def _receive(self) -> None:
         try:
