@@ -41,9 +41,6 @@ class Part(BaseModel):
     def _drop_extensions(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        return {_encodable(str(key)): item for key, item in data.items() if not str(key).startswith(EXTENSION)}
-
-
-def _encodable(key: str) -> str:
-    """Return a key with lone surrogates escaped, which pydantic cannot report."""
-    return key.encode("utf-8", "backslashreplace").decode()
+        kept = {str(key): item for key, item in data.items() if not str(key).startswith(EXTENSION)}
+        # Lone surrogates are escaped, as pydantic cannot report them.
+        return {key.encode("utf-8", "backslashreplace").decode(): item for key, item in kept.items()}

@@ -5,7 +5,6 @@ Invalid values raise `InvalidValueError`, which pydantic collects; `problems` tu
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import signal
@@ -288,25 +287,13 @@ def _expand_members(value: object) -> object:
     """Replace a count by that many tasks on this machine."""
     if isinstance(value, bool) or not isinstance(value, int | list | tuple):
         form = 'a number of local tasks, or a list such as ["10.0.0.1:2222", "10.0.0.2:2222"]'
-        raise InvalidValueError(f"must be {form}, not {show_value(value)}", _members_meant_by(value))
+        is_quoted = isinstance(value, str) and value.isdecimal()
+        hint = "remove the quotes" if is_quoted else IN_THAT_FORM
+        raise InvalidValueError(f"must be {form}, not {show_value(value)}", hint)
     count = value if isinstance(value, int) else len(value)
     if not 1 <= count <= MAX_TASKS:
         raise InvalidValueError(f"has {show_value(count)} tasks", f"use 1 to {MAX_TASKS}, or leave the role out")
     return (Address(LOCALHOST, None),) * count if isinstance(value, int) else value
-
-
-def _members_meant_by(value: object) -> str:
-    """Return the remedy for what is neither a number of tasks nor a list of addresses."""
-    if not isinstance(value, str):
-        return IN_THAT_FORM
-    if value.isdecimal():
-        return "remove the quotes"
-    words = re.split(r"[,;\s]+", value)
-    try:
-        _ = [parse_address(word) for word in words]
-    except InvalidValueError:
-        return IN_THAT_FORM
-    return f"write {json.dumps(words)}"
 
 
 def _write_address(address: Address) -> str:

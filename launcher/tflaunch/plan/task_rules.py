@@ -12,7 +12,6 @@ from tflaunch.plan import placeholders
 from tflaunch.plan.task_env import OURS
 
 _KERAS_SPELLINGS = ("1", "true", "True")  # the values that tensorflow/__init__.py compares with
-_LONGEST_TEXT = 128 * 1024 - 1  # MAX_ARG_STRLEN, where pages have 4 KiB
 
 
 def _commands(spec: Spec) -> Iterator[Problem]:
@@ -107,15 +106,6 @@ def texts_of(spec: Spec) -> Iterator[tuple[str, str]]:
     yield from ((where, text) for where, text in directories.items() if text is not None)
 
 
-def _long_texts(spec: Spec) -> Iterator[Problem]:
-    """Check for texts that the kernel does not take as an argument or variable."""
-    for where, text in texts_of(spec):
-        size = len(text.encode(errors="replace"))  # an argument need not be UTF-8
-        if size > _LONGEST_TEXT:
-            message = f"has {size} bytes, and Linux takes at most {_LONGEST_TEXT} in one argument or variable"
-            yield Problem.warning(where, message, "put it into a file")
-
-
 def _threads(spec: Spec) -> Iterator[Problem]:
     """Check for a single inter-op thread, in which servers of tf.distribute block."""
     for where, env in _environments(spec):
@@ -141,6 +131,5 @@ RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
     _secrets,
     _own_variables,
     _placeholders,
-    _long_texts,
     _threads,
 )
