@@ -79,6 +79,7 @@ def guard(directory: str, descriptor: int) -> None:
 
 def prepare(directory: str) -> int:
     """Become a directory's only guard, without terminal; return the lock's descriptor."""
+    _await_signals()  # before there is an agent: a signal that ended us now would look like a killed guard to it
     detach(directory)
     was_there, lock = _lock(directory)
     # The kernel releases a lock with the last descriptor of it, however its holders died, so a free one shows that
@@ -92,7 +93,6 @@ def prepare(directory: str) -> int:
 
 def guard_until_end(directory: str, agent: int, channel: socket.socket) -> None:
     """Guard the agent until it exits, then kill what it has left. Never returns."""
-    _await_signals()
     # Not before the fork: the agent need not wait until all processes have been looked at.
     orphans.sweep(patience=_OTHERS_PATIENCE, is_guard=True)  # of other runs, while the agent already works
     status = _wait_for(agent, channel)
@@ -184,7 +184,10 @@ def _remove(path: str) -> None:
 
 
 def _await_signals() -> None:
-    """Let `_wait_for` take `ENDING` and SIGCHLD with their sender; ignore INT, HUP."""
+    """Let `_wait_for` take `ENDING` and SIGCHLD with their sender; ignore INT, HUP.
+
+    The agent, a fork, unblocks them when it can handle them.
+    """
     for number in OF_TERMINALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)

@@ -71,6 +71,7 @@ def _watch_signals(loop: Loop, agent: Agent) -> None:
         signal.signal(signal.SIGCHLD, _only_wake)
     for number in OF_TERMINALS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the guard has blocked them before it forked this process
 
     guard = os.getppid()
 
