@@ -19,6 +19,7 @@ SEGV, ABRT, KILL, TERM = 11, 6, 9, 15
 WHY = "worker:0 ended with SIGSEGV after it was forked from a process that had imported tensorflow"
 CRASH: dict[str, Any] = {"code": None, "signal": SEGV}
 IMPORT_ERROR: dict[str, Any] = {"code": 1, "failure": "ImportError at train.py:3"}
+NO_MEMORY: dict[str, Any] = {"code": 127, "failure": "output 1f0c2a"}
 
 
 def forked(preload: str = "tensorflow", **fields: Any) -> History:
@@ -39,7 +40,7 @@ def fails(history: History, **end: Any) -> History:
 
 
 @pytest.mark.parametrize("most", [0, 3])
-@pytest.mark.parametrize("end", [CRASH, {"code": None, "signal": ABRT}, IMPORT_ERROR])
+@pytest.mark.parametrize("end", [CRASH, {"code": None, "signal": ABRT}, IMPORT_ERROR, NO_MEMORY])
 def test_a_crash_of_a_fork_costs_no_restart(end: dict[str, Any], most: int) -> None:
     """Even if there are none; all tasks of later attempts execute their programs."""
     history = fails(forked(restart={"max": most}), **end)

@@ -13,6 +13,8 @@ from tflaunch_worker.readable import signal_name
 
 _ABORT, _KILL, _TERM = 6, 9, 15
 
+_ABORT_OF_LOADER = 127  # glibc without memory for a new thread (_dl_fatal_printf); no program of Python's ends so
+
 _FROM_OUTSIDE = (1, 2, _KILL, _TERM)  # HUP, INT, KILL, TERM
 
 _ERRORS_OF_PEERS = frozenset(
@@ -74,13 +76,17 @@ def forked_from(task: TaskState, event: TaskExited) -> str:
     has_begun = task.is_port_open or event.step or event.epoch
     if not task.is_forked or event.was_told or has_begun:
         return ""
-    is_crash = event.signal is not None and event.signal not in _FROM_OUTSIDE
+    is_killed = event.signal is not None and event.signal not in _FROM_OUTSIDE
+    is_crash = is_killed or event.code == _ABORT_OF_LOADER
     return task.preload if is_crash or event.failure.partition(" at ")[0] == _IMPORT_ERROR else ""
 
 
 def why_unforked(culprit: Culprit) -> str:
     """Return why no task of a job is forked after this end of one."""
-    ended = culprit.failure if culprit.signal is None else signal_name(culprit.signal)
+    if culprit.signal is not None:
+        ended = signal_name(culprit.signal)
+    else:
+        ended = f"code {culprit.code}" if culprit.code == _ABORT_OF_LOADER else culprit.failure
     return (
         f"{culprit.name} ended with {ended} after it was forked from a process that had imported {culprit.forked_from}"
     )
