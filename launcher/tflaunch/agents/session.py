@@ -68,7 +68,7 @@ class Session:
         self._upload: CodeUpload | None = None
         self.calls = calls.Calls(self._send)
         self._kinds: dict[str, calls.Take] = {
-            "superseded": self._read_end,
+            "superseded": lambda *_: mailbox.put(events.Superseded(host)),
             "refused": self._read_refusal,
             "greeted": self._read_greeting,
             "alive": self._read_pulse,
@@ -301,9 +301,6 @@ class Session:
         if not self.is_greeted and kind not in _BEFORE_GREETING:
             raise ValueError(f"{kind[:40]!r} came before its greeting")
         self._kinds.get(kind, self._read_event)(message, body)
-
-    def _read_end(self, message: dict[str, Any], body: bytes) -> None:
-        self._mailbox.put(events.Superseded(self.host))
 
     def _read_refusal(self, message: dict[str, Any], body: bytes) -> None:
         raise ValueError(f"it refused a command: {str(message.get('reason'))[:_LONGEST_REASON]}")

@@ -16,10 +16,9 @@ from tflaunch.api.functions import Values
 from tflaunch.api.notebook import CellOutput
 from tflaunch.api.values import Event, LogLine, Result, TaskResult
 from tflaunch.client import control_client, runs
-from tflaunch.client.follow import Follower, watch_to_end
+from tflaunch.client.follow import Follower, wait_for_end
 from tflaunch.client.observer import Observer, current_status
 from tflaunch.client.run_location import locate_run
-from tflaunch.client.runs import Outcome
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import status, summary
@@ -33,7 +32,6 @@ from tflaunch.store.log_writer import path_of, tail
 from tflaunch.store.run_dir import left_files_in
 from tflaunch.tui.screen import Screen
 from tflaunch_worker import function
-from tflaunch_worker.readable import duration_words
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -158,27 +156,7 @@ class Run:
             TimeoutError: it has not ended by then.
             TflaunchError: its supervisor was killed, or it was taken out of a queue.
         """
-        until = None if timeout is None else time.monotonic() + timeout
-
-        def time_left() -> float | None:
-            if until is None:
-                return None
-            left = until - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"{self.name} has not ended within {duration_words(timeout or 0)}")
-            return left
-
-        def watch(observer: Observer) -> int:
-            observer.catch_up()
-            while observer.outcome is Outcome.LIVE:
-                observer.wait(time_left())
-                observer.catch_up()
-            return _exit_code_of(observer)
-
-        def pause(seconds: float) -> None:
-            time.sleep(min(time_left() or seconds, seconds))
-
-        watch_to_end(locate_run(self.directory), _ignore, watch, pause)
+        wait_for_end(locate_run(self.directory), _ignore, timeout)
         return self._result_of(Observer(self.directory))
 
     def stop(self, grace: float | None = None) -> Result:
@@ -224,7 +202,9 @@ class Run:
     def _result_of(self, observer: Observer) -> Result:
         """Return how an observed run has ended."""
         observer.catch_up()
-        exit_code = _exit_code_of(observer)
+        exit_code = observer.exit_code
+        if exit_code is None:
+            raise TflaunchError(runs.describe_loss(observer.directory), EXIT_INTERNAL)
         job, logs = observer.job, observer.logs
         text = summary.summary(job, str(logs), lambda task, count: tail(logs, task, count), known=observer.known)
         files = left_files_in(observer.directory)
@@ -247,12 +227,6 @@ class Run:
 
 def _log_line(line: Line) -> LogLine:
     return LogLine(line.time, line.task, line.attempt, line.text.decode("utf-8", "replace"))
-
-
-def _exit_code_of(observer: Observer) -> int:
-    if observer.exit_code is None:
-        raise TflaunchError(runs.describe_loss(observer.directory), EXIT_INTERNAL)
-    return observer.exit_code
 
 
 def _ignore(message: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import signal
 import sys
-from types import FrameType
 
 import click
 
@@ -14,12 +13,11 @@ from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import POSITIVE, Duration, WholeNumber, fold_option, quiet_option, say, verbose_option
 from tflaunch.cli.up import take_over
 from tflaunch.client import runs
-from tflaunch.client.follow import Follower, until_end, watch_to_end
+from tflaunch.client.follow import Follower, wait_for_end, watch_to_end
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, EXIT_TIMEOUT, TflaunchError
 from tflaunch.tui.screen import Screen
-from tflaunch_worker.readable import duration_words
 
 _PATIENCE = 2.0  # seconds to wait for a terminal that takes nothing, after Ctrl-C
 
@@ -93,25 +91,7 @@ def wait(run: str | None, timeout: float | None) -> int:
     Example:
       tflaunch up -d cluster.json && tflaunch wait
     """
-
-    def watch(observer: Observer) -> int:
-        observer.catch_up()
-        return until_end(observer, say)
-
-    directory = runs.find_run(run)
-    if timeout is not None:
-        signal.signal(signal.SIGALRM, _give_up)
-        signal.setitimer(signal.ITIMER_REAL, timeout)
     try:
-        return watch_to_end(locate_run(directory), say, watch)
-    except _TimeIsUpError:
-        late = f"{directory.name} has not ended within {duration_words(timeout or 0.0)}, and goes on"
-        raise TflaunchError(late, EXIT_TIMEOUT) from None
-
-
-class _TimeIsUpError(BaseException):
-    """The time of `--timeout` is over."""
-
-
-def _give_up(number: int, frame: FrameType | None) -> None:
-    raise _TimeIsUpError
+        return wait_for_end(locate_run(runs.find_run(run)), say, timeout)
+    except TimeoutError as late:
+        raise TflaunchError(f"{late}, and goes on", EXIT_TIMEOUT) from None

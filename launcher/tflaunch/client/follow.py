@@ -19,6 +19,7 @@ from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.store.log_reader import Line, LogReader
 from tflaunch.store.log_sink import OutputSink
 from tflaunch.store.log_writer import tail
+from tflaunch_worker.readable import duration_words
 
 _BETWEEN_VIEWS = 1.0  # seconds
 _AT_ONCE = 1024 * 1024  # bytes that wait in memory for the terminal
@@ -55,9 +56,39 @@ def watch_to_end(
         return code
 
 
-def until_end(observer: Observer, say: Callable[[str], None]) -> int:
-    """Show a run's messages until it ends; return and raise as `last_words`."""
-    for _ in observer.changes():
+def wait_for_end(location: RunLocation, say: Callable[[str], None], timeout: float | None) -> int:
+    """Show what a run tells from now on, until its final end; return its exit code.
+
+    Raises:
+        TimeoutError: it has not ended within this number of seconds.
+        TflaunchError: as `watch_to_end`.
+    """
+    until = None if timeout is None else time.monotonic() + timeout
+
+    def time_left() -> float | None:
+        if until is None:
+            return None
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError(f"{location.directory.name} has not ended within {duration_words(timeout or 0)}")
+        return left
+
+    def watch(observer: Observer) -> int:
+        observer.catch_up()
+        return until_end(observer, say, time_left)
+
+    def pause(seconds: float) -> None:
+        time.sleep(min(time_left() or seconds, seconds))
+
+    return watch_to_end(location, say, watch, pause)
+
+
+def until_end(
+    observer: Observer, say: Callable[[str], None], time_left: Callable[[], float | None] = lambda: None
+) -> int:
+    """Show a run's messages until it ends; return and raise as `last_words`, and raise what ``time_left`` does."""
+    while observer.outcome is Outcome.LIVE:
+        observer.wait(time_left())
         tell_news(observer, say)
     return last_words(observer, say)
 
