@@ -38,14 +38,12 @@ class Verb(NamedTuple):
         group: the heading of `tflaunch --help` under which it is listed; ``More``: by `tflaunch help --all` only;
             ``""``: nowhere, as only programs of the feature call it.
         summary: what it does, for that list.
-        after: the command or heading that it follows there; if there is none, it comes last in its group.
         output: where the type of what it prints with --json is, or an `Output`.
     """
 
     place: str
     group: str = ""
     summary: str = ""
-    after: str = ""
     output: str = ""
 
 

@@ -71,17 +71,8 @@ def all_verbs() -> dict[str, Verb]:
 
 @functools.cache
 def verbs() -> dict[str, Verb]:
-    """Return the listed commands by name, in the order of `tflaunch --help`."""
-    found = {name: verb for name, verb in all_verbs().items() if verb.group}
-    groups = (*_GROUPS, _MORE)
-    listed = list(groups)
-    waiting = list(found)
-    while waiting:
-        name = next((name for name in waiting if found[name].after not in waiting), waiting[0])
-        waiting.remove(name)
-        after = found[name].after
-        listed.insert(listed.index(after) + 1 if after in listed else len(listed), name)
-    return {name: found[name] for group in groups for name in listed if name in found and found[name].group == group}
+    """Return the listed commands by name, in the order of `tflaunch --help`: by group, those of features last."""
+    return {name: verb for group in (*_GROUPS, _MORE) for name, verb in all_verbs().items() if verb.group == group}
 
 
 @functools.cache

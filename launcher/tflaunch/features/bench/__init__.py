@@ -8,7 +8,6 @@ FEATURE = Feature(
             "tflaunch.features.bench.command:bench",
             "More",
             "Measure how a training scales.",
-            after="tensorboard",
             output="tflaunch.features.bench.scaling:Scale",
         ),
     }

@@ -11,7 +11,6 @@ FEATURE = Feature(
             "tflaunch.features.debug.command:debug",
             "Look at runs",
             "Debug a task that waits at a breakpoint().",
-            after="stacks",
         ),
     },
     watchers=(

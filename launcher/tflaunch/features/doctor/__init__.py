@@ -9,7 +9,6 @@ FEATURE = Feature(
             "tflaunch.features.doctor.command:doctor",
             "Before a run",
             "Check the hosts of a spec before running it.",
-            after="check",
             output="tflaunch.features.doctor.findings:Diagnosis",
         ),
     },

@@ -4,8 +4,6 @@ from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(
     verbs={
-        "env": Verb(
-            "tflaunch.features.env.command:env", "More", "Print shell exports to run one task by hand.", after="plan"
-        ),
+        "env": Verb("tflaunch.features.env.command:env", "More", "Print shell exports to run one task by hand."),
     },
 )

@@ -8,7 +8,6 @@ FEATURE = Feature(
             "tflaunch.features.exec.command:exec_",
             "Act on runs",
             "Run a command, or a shell, on the host of a task.",
-            after="rerun",
         ),
     },
     watchers=(Watching("tflaunch.features.exec.command_relay:CommandRelay", requests=("exec", "exec_tell")),),

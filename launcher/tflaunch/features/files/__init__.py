@@ -18,7 +18,6 @@ FEATURE = Feature(
             "tflaunch.features.files.fetch:fetch",
             "Act on runs",
             "Fetch files of an ended run from its hosts.",
-            after="exec",
         ),
     },
     watchers=(Watching("tflaunch.features.files.collector:Collector", "collect"),),

@@ -10,7 +10,6 @@ FEATURE = Feature(
             "tflaunch.features.hang.command:stacks",
             "Look at runs",
             "Show where tasks are and what they wait for.",
-            after="explain",
             output="tflaunch.features.hang.hang:Stacks",
         ),
     },

@@ -9,7 +9,6 @@ FEATURE = Feature(
             "tflaunch.features.init.command:init",
             "Before a run",
             "Write a first spec, with comments.",
-            after="Before a run",
         ),
     },
 )

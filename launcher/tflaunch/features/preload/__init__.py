@@ -29,7 +29,6 @@ imported it, where that is safe. --no-preload starts each by itself; --preload s
             "tflaunch.features.preload.command:warm",
             "More",
             "Start, list or end the processes that keep modules imported.",
-            after="kill",
             output="tflaunch.features.preload.warm_servers:WarmServers",
         ),
     },

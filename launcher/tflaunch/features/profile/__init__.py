@@ -8,7 +8,6 @@ FEATURE = Feature(
             "tflaunch.features.profile.command:profile",
             "Look at runs",
             "Profile tasks of a live run.",
-            after="debug",
             output="tflaunch.features.profile.command:Profile",
         ),
     },

@@ -11,7 +11,6 @@ FEATURE = Feature(
             "tflaunch.features.prune.command:prune",
             "Act on runs",
             "Remove what old runs have left.",
-            after="queue",
             output="tflaunch.features.prune.command:Pruned",
         ),
     },

@@ -38,7 +38,6 @@ A run that waits in the queue of `up --queue` is taken out of it, and --all empt
             "tflaunch.features.queue.command:queue",
             "Act on runs",
             "Show the runs that wait for hosts and GPUs.",
-            after="diff",
             output="tflaunch.features.queue.location:Waiting",
         ),
     },

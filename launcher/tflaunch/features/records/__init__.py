@@ -8,13 +8,11 @@ FEATURE = Feature(
             "tflaunch.features.records.commands:rerun",
             "Act on runs",
             "Run the plan of an earlier run again.",
-            after="restart",
         ),
         "diff": Verb(
             "tflaunch.features.records.commands:diff",
             "Act on runs",
             "Show what differs between two runs.",
-            after="fetch",
             output="tflaunch.features.records.run_diff:Differences",
         ),
     },

@@ -9,7 +9,6 @@ FEATURE = Feature(
             "tflaunch.features.render.command:render",
             "More",
             "Print a spec as files for another launcher.",
-            after="warm",
         ),
     },
 )

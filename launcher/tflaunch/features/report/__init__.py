@@ -8,7 +8,6 @@ FEATURE = Feature(
             "tflaunch.features.report.support_bundle:report",
             "More",
             "Pack a run into one file, without secrets.",
-            after="events",
         ),
     }
 )

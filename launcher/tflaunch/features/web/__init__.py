@@ -12,6 +12,6 @@ FEATURE = Feature(
     },
     watchers=(Watching("tflaunch.features.web.command:PageBeside", "web"),),
     verbs={
-        "web": Verb("tflaunch.features.web.command:web", "Look at runs", "Show runs in a browser.", after="ls"),
+        "web": Verb("tflaunch.features.web.command:web", "Look at runs", "Show runs in a browser."),
     },
 )
