@@ -128,7 +128,6 @@ class Option(NamedTuple):
         setting: the field of the spec that it sets; its value is then no extra of the run.
         is_for_ls: whether `ls` has it, too, because it says where on an engine runs are.
         value: the value of an option without a metavar.
-        is_for_run: whether `run` has it, too.
         goes_with_resume: whether it goes with `up --resume`.
         start: where the function is that then starts the run, given a `Launching`, and returns the exit code: another
             process begins it, so that it goes on without this terminal.
@@ -143,7 +142,6 @@ class Option(NamedTuple):
     setting: str = ""
     is_for_ls: bool = False
     value: Any = True
-    is_for_run: bool = True
     goes_with_resume: bool = False
     start: str = ""
 

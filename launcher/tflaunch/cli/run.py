@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import re
@@ -75,7 +74,7 @@ class _Run(click.Command):
     help="Print the spec, or write it to FILE, instead of running it.",
 )
 @set_option
-@functools.partial(launch_options, is_run=True)
+@launch_options
 @engine_option
 def run(
     command: tuple[str, ...],

@@ -158,12 +158,9 @@ def _click_option(name: str, option: Option) -> Callable[[Callable[..., Any]], C
     )
 
 
-def launch_options(command: Callable[..., Any], *, is_run: bool = False) -> Callable[..., Any]:
-    """Add the options of core and features to a command, which gets ``options``.
-
-    ``is_run``: leave out what features add to `up` alone.
-    """
-    extra = {name: option for name, option in feature_options().items() if option.is_for_run or not is_run}
+def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of core and features to a command, which gets ``options``."""
+    extra = feature_options()
 
     @functools.wraps(command)
     def with_wishes(**values: Any) -> Any:
