@@ -63,14 +63,16 @@ LIBRARY = re.compile(
     r"|/tflaunch_worker/(?!examples/)|\.p(?:yx|xd|xi)$"
 )
 """Files that are not the user's; TensorFlow and Keras are known in any directory, as `pip install --target` fills."""
-_PASSED_ON = "tensorflow.CoordinationServiceError"
-"""In messages of TensorFlow's coordination service (coordination_service_error_util.h): whatever it says of a peer,
-such as a heartbeat that stopped while the cluster formed, may be an InternalError in every task.
+_OF_PEER = re.compile(
+    r"tensorflow\.CoordinationServiceError|/gloo/transport/tcp/|^(?:UNAVAILABLE|ABORTED|DEADLINE_EXCEEDED): "
+)
+"""In messages of what a peer has caused, whatever the exception: of TensorFlow's coordination service (an InternalError
+in every task, coordination_service_error_util.h), of gloo (a RuntimeError of torch), at the beginning of JAX's.
 """
 _GENERATED = re.compile(r"(?:^|/)__autograph_generated_file|^<")
 _TYPED_IN = ("<string>", "<stdin>")
 _RANDOM_NAME = re.compile(r"\btmp[a-z0-9_]{8}(?![a-z0-9_])")
-_STYLE = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_STYLE = re.compile(r"\x1b\[[0-9;]{0,20}m|^\[rank\d{1,9}\]: ?")  # torch begins each line of a traceback with its rank
 _WRAPPERS = re.compile(
     r"in user code:$|Graph execution error:$|Exception encountered when calling |.{0,1500}Error encountered:$"
     r"|Detected at node |<stack traces|Stack trace for op|\[\[\{\{|\d{1,9} root error\(s\) found|Traceback \(most"
@@ -149,7 +151,7 @@ class Failure(NamedTuple):
         The message is not part of it: it may contain numbers that differ, and values that belong into logs only. But it
         tells what a peer has caused, which is an ``UnavailableError``.
         """
-        kind = "UnavailableError" if _PASSED_ON in self.text else self.kind
+        kind = "UnavailableError" if _OF_PEER.search(self.text) else self.kind
         if self.frame is None:
             return kind
         file = _RANDOM_NAME.sub("tmp#", self.frame.file.rpartition("/")[2])
@@ -157,7 +159,7 @@ class Failure(NamedTuple):
 
 
 def bounded(lines: Sequence[str]) -> list[str]:
-    """Return the last lines without colors, each cut to a length for patterns."""
+    """Return the last lines without colors and ranks, each cut to a length for patterns."""
     lines = [line.rstrip().rpartition("\r")[2][:_MOST_SIGNS] for line in lines[-_MOST_LINES:]]
     return [_STYLE.sub("", line).rstrip() for line in lines]
 
