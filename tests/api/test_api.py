@@ -19,6 +19,8 @@ from support.api_runs import take_until
 from support.launch import Launch
 from support.processes import command_of
 from support.waiting import PATIENCE, wait_until
+from tflaunch.clusterspec import model
+from tflaunch.clusterspec.model import written_fields
 
 pytestmark = pytest.mark.api
 
@@ -217,6 +219,10 @@ class TestTheProgramEnds:
         subprocess.run([sys.executable, "-W", "error", "-c", program], env=launch.env, check=True)
         assert the_run(launch).wait(PATIENCE).state == "stopped"
         assert launch.survivors() == []
+
+
+def test_type_checkers_know_every_field() -> None:
+    assert set(tflaunch.api.spec.SpecFields.__annotations__) == set(written_fields(model.Spec))
 
 
 def the_run(launch: Launch) -> tflaunch.Run:

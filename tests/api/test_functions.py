@@ -228,7 +228,7 @@ class TestMistakes:
 
     def test_a_wrong_field(self) -> None:
         with pytest.raises(tflaunch.SpecError, match="did you mean 'cluster'"):
-            tflaunch.run(own_name, clutser={"worker": 1})
+            tflaunch.run(own_name, clutser={"worker": 1})  # type: ignore[call-arg]
 
 
 class TestPreloaded:

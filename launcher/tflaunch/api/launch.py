@@ -7,12 +7,12 @@ import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tflaunch.api import notebook
 from tflaunch.api.functions import Call, spec_of
 from tflaunch.api.runs import Run
-from tflaunch.api.spec import SpecLike, file_of
+from tflaunch.api.spec import SpecFields, SpecLike, file_of
 from tflaunch.api.values import Result
 from tflaunch.client import runs
 from tflaunch.clusterspec.spec_file import SpecFile
@@ -21,6 +21,9 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError, describe_o
 from tflaunch.feature import engines, load
 from tflaunch.runtime import launch
 from tflaunch.runtime.run_config import SpecOrder, Submitted
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def start(  # noqa: PLR0913 - options, all of them named
@@ -33,7 +36,7 @@ def start(  # noqa: PLR0913 - options, all of them named
     detach: bool = False,
     on: Literal["slurm"] | None = None,
     trust_hosts: bool = False,
-    **fields: Any,
+    **fields: Unpack[SpecFields],
 ) -> Run:
     """Start a run, and return it once it has begun. Nothing is printed.
 
@@ -86,12 +89,23 @@ def _submit(file: SpecFile, settings: Sequence[str], call: Call | None, engine: 
     return submitted.directory.path
 
 
+class RunOptions(SpecFields, total=False):
+    """The arguments of `start` that `run` has, too."""
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] | None
+    timeout: float | None
+    directory: str | Path | None
+    on: Literal["slurm"] | None
+    trust_hosts: bool
+
+
 def run(
     spec: SpecLike | Callable[..., Any],
     *,
     show: bool | None = None,
     check: bool | None = None,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> Result:
     """Run a spec to its end, or call a function in every task; return how it ended.
 
@@ -116,7 +130,9 @@ def run(
     return result.check() if (callable(spec) if check is None else check) else result
 
 
-async def run_async(spec: SpecLike | Callable[..., Any], *, check: bool | None = None, **options: Any) -> Result:
+async def run_async(
+    spec: SpecLike | Callable[..., Any], *, check: bool | None = None, **options: Unpack[RunOptions]
+) -> Result:
     """Do as `run` without blocking the event loop; cancelling the task stops the run.
 
     Arguments and errors are those of `run`. Nothing is printed.

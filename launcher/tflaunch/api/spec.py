@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pydantic import ValidationError
 
@@ -14,25 +14,69 @@ from tflaunch.clusterspec.problems import problems_in
 from tflaunch.clusterspec.spec_file import SpecFile, read_spec_file
 from tflaunch.errors import EXIT_INTERNAL, SpecError, TflaunchError
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _DEFAULT_NAME = "job"
 
 SpecLike = model.Spec | Mapping[str, Any] | str | Path
 """A spec, a mapping with the fields of one, or the path of a spec file."""
 
 
+class SpecFields(TypedDict, total=False):
+    """The fields of a spec with the types accepted; `model.Spec` has those converted."""
+
+    cluster: Mapping[str, int | Sequence[str]]
+    command: str | Sequence[str]
+    name: str
+    strategy: str
+    discover: Mapping[str, str]
+    roles: Mapping[str, model.Role | Mapping[str, Any]]
+    sidecars: Mapping[str, model.Sidecar | Mapping[str, Any]]
+    tensorboard: str
+    hosts: Mapping[str, model.Host | Mapping[str, Any] | str]
+    env: Mapping[str, str | int | float]
+    secrets: Mapping[str, model.Secret | Mapping[str, str]]
+    workdir: str
+    restart: model.Restart | Mapping[str, Any]
+    timeouts: model.Timeouts | Mapping[str, Any]
+    stop_signal: str
+    retention: model.Retention | Mapping[str, Any]
+    notify: model.Notify | Mapping[str, Any]
+    success: Literal["chief", "all"]
+    legacy_keras: Literal["auto"] | bool
+    sync: model.Sync | Mapping[str, Any]
+    collect: Sequence[str]
+    checkpoints: model.Checkpoints | Mapping[str, Any]
+    elastic: model.Elastic | Mapping[str, Any]
+    spares: int | Sequence[str]
+    preload: Literal["auto"] | Sequence[str]
+    warm: str | float
+    network: Literal["fenced", "fenced-or-fail", "private", "open"]
+    container: model.Container | Mapping[str, Any]
+    slurm: Mapping[str, str | int | bool]
+    kubernetes: model.Kubernetes | Mapping[str, Any]
+
+
 class Spec(model.Spec):
     """A cluster spec. Its fields are those of a spec file, with the same checks."""
 
-    def __init__(self, **fields: Any) -> None:
-        """Make a spec.
+    if TYPE_CHECKING:
 
-        Raises:
-            SpecError: it is invalid; lists all problems.
-        """
-        try:
-            super().__init__(**fields)
-        except ValidationError as error:
-            raise SpecError("Spec", problems_in(error, fields)) from None
+        def __init__(self, **fields: Unpack[SpecFields]) -> None: ...
+
+    else:
+
+        def __init__(self, **fields: Any) -> None:
+            """Make a spec.
+
+            Raises:
+                SpecError: it is invalid; lists all problems.
+            """
+            try:
+                super().__init__(**fields)
+            except ValidationError as error:
+                raise SpecError("Spec", problems_in(error, fields)) from None
 
 
 def file_of(spec: SpecLike, directory: Path | None) -> SpecFile:
