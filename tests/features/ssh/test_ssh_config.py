@@ -1,4 +1,4 @@
-"""How to reach a host follows from the spec, then from OpenSSH's configuration, read with and without its client."""
+"""How to reach a host follows from the spec, then from OpenSSH's configuration, which its client reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from support.needs import need
 from tflaunch.features.ssh import config_lookup
-from tflaunch.features.ssh.config_lookup import Lookup, OpenSshReader, ParamikoReader, Values, find_lookup, parse_answer
+from tflaunch.features.ssh.config_lookup import Values, find_lookup, parse_answer
 from tflaunch.features.ssh.ssh_config import SshConfig, Target
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import LinkError
@@ -34,48 +34,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-@pytest.fixture(params=["OpenSSH", "paramiko"])
-def configured(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Configure:
-    """Return the configuration of a user and a system, read by OpenSSH's client or without one."""
+@pytest.fixture
+def configured(home: Path) -> Configure:
+    """Return the configuration of a user and a system."""
     need("ssh")
-    if request.param == "paramiko":
-        monkeypatch.setenv("PATH", "/nonexistent")
 
     def configure(text: str, system: str = "") -> SshConfig:
         (home / ".ssh" / "config").write_text(text)
         (home / "system").write_text(system)
-        lookup = find_lookup(home / "system")
-        assert is_by(OpenSshReader if request.param == "OpenSSH" else ParamikoReader, lookup)
-        return SshConfig(lookup)
+        return SshConfig(find_lookup(home / "system"))
 
     return configure
-
-
-@pytest.fixture
-def with_client(home: Path) -> Configure:
-    """Return the configuration of a user, read by OpenSSH's client."""
-    need("ssh")
-    return lambda text: _configured(home, text, lambda: find_lookup(NOTHING))
-
-
-@pytest.fixture
-def without_client(home: Path) -> Configure:
-    """Return the configuration of a user, read by paramiko."""
-    return lambda text: _configured(home, text, lambda: ParamikoReader(NOTHING).lookup)
-
-
-def _configured(home: Path, text: str, lookup: Callable[[], Lookup]) -> SshConfig:
-    (home / ".ssh" / "config").write_text(text)
-    return SshConfig(lookup())
 
 
 def target_of(config: SshConfig, host: str = "alpha", **settings: str) -> Target:
     """Return how a host is reached, with these settings in the spec."""
     return config.resolve(host, HostPlan("alpha", is_local=False, **settings))  # type: ignore[arg-type]
-
-
-def is_by(kind: type, lookup: object) -> bool:
-    return isinstance(getattr(lookup, "__self__", None), kind)
 
 
 def the_error_in(configure: Configure, text: str, host: str = "alpha", ssh: str | None = None) -> str:
@@ -86,12 +60,18 @@ def the_error_in(configure: Configure, text: str, host: str = "alpha", ssh: str 
     return sentence
 
 
-def test_without_any_configuration_the_name_is_the_address(home: Path, configured: Configure) -> None:
+@pytest.mark.parametrize("has_client", [True, False])
+def test_without_any_configuration_the_name_is_the_address(
+    home: Path, has_client: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Port 22, the user's own name, the default files; missing keys are not tried."""
     (home / ".ssh" / "id_rsa").touch()
     (home / ".ssh" / "id_ed25519").touch()
-    config = configured("")
-    (home / ".ssh" / "config").unlink()
+    if has_client:
+        need("ssh")
+    else:
+        monkeypatch.setenv("PATH", "/nonexistent")
+    config = SshConfig(find_lookup(NOTHING))
     ours = tuple(f"{home}/.ssh/{name}" for name in ("known_hosts", "known_hosts2"))
     assert target_of(config) == Target(
         host="alpha",
@@ -201,10 +181,7 @@ def test_nonsense_is_one_sentence(configured: Configure, line: str, words: str) 
 
 
 def test_a_circle_of_one_and_a_port_that_is_too_large(configured: Configure) -> None:
-    sentence = the_error_in(configured, "Host *\n ProxyJump gate\n")
-    assert "jumphost loop via gate" in sentence or sentence.endswith(
-        "ProxyJump gate leads to gate again; keep it from applying to the jump host itself: `Host * !gate`"
-    )
+    assert "jumphost loop via gate" in the_error_in(configured, "Host *\n ProxyJump gate\n")
     sentence = the_error_in(configured, "", ssh="ann@alpha:70000")
     assert sentence == "`ssh` 'ann@alpha:70000' has no port from 1 to 65535"
 
@@ -214,17 +191,18 @@ def test_a_file_that_others_can_write_to_is_refused(home: Path, configured: Conf
     configured("User ann\n")
     path = home / ".ssh" / "config"
     path.chmod(mode)
-    with pytest.raises(LinkError, match=r"Bad owner or permissions|make it yours and run `chmod go-w ") as caught:
+    with pytest.raises(LinkError, match="Bad owner or permissions") as caught:
         target_of(SshConfig(find_lookup(NOTHING)))
     assert str(path) in str(caught.value)
     path.chmod(0o644)
     assert target_of(SshConfig(find_lookup(NOTHING))).user == "ann"
 
 
-def test_a_user_who_does_not_exist(without_client: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_who_does_not_exist(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
-    config = without_client("")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    config = SshConfig(find_lookup(NOTHING))
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
     with pytest.raises(LinkError, match="4000000"):
         target_of(config)
@@ -266,9 +244,9 @@ def test_which_jump_hosts(configured: Configure, text: str, jumps: list[str], co
     assert target.proxy_command == command
 
 
-def test_the_place_of_a_mistake_is_openssh_s(home: Path, with_client: Configure) -> None:
+def test_the_place_of_a_mistake_is_openssh_s(home: Path, configured: Configure) -> None:
     """File and line, which are not remembered; what would be an option of ssh is refused."""
-    config = with_client("User ann\nPort x\n")
+    config = configured("User ann\nPort x\n")
     with pytest.raises(LinkError) as caught:
         target_of(config)
     assert str(caught.value).startswith(f"`ssh -G alpha` fails: {home}/.ssh/config line 2: Bad port 'x'.")
@@ -276,27 +254,27 @@ def test_the_place_of_a_mistake_is_openssh_s(home: Path, with_client: Configure)
     (home / "part").write_text('Match exec "test %n = alpha"\n Port 7\n')
     (home / ".ssh" / "config").write_text(f"Include {home}/part\n")
     assert [target_of(config, host).port for host in ("alpha", "beta")] == [7, 22]
-    assert "-oProxyCommand=x" in the_error_in(with_client, "", ssh="-oProxyCommand=x")
+    assert "-oProxyCommand=x" in the_error_in(configured, "", ssh="-oProxyCommand=x")
 
 
-def test_changes_of_algorithms(with_client: Configure) -> None:
+def test_changes_of_algorithms(configured: Configure) -> None:
     text = "Ciphers ^aes256-ctr\nMACs -hmac-sha1*\nHostKeyAlgorithms ssh-rsa\nKexAlgorithms +curve25519-sha256\n"
-    found = dict(target_of(with_client(text)).algorithms)
+    found = dict(target_of(configured(text)).algorithms)
     assert found["ciphers"].startswith("aes256-ctr,")
     assert "hmac-sha1" not in found["macs"].split(",")
     assert found["hostkeyalgorithms"] == "ssh-rsa"
 
 
-def test_a_condition_that_does_not_end(with_client: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_condition_that_does_not_end(configured: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config_lookup, "_TIMEOUT", 1.0)
-    config = with_client('Match exec "sleep 9999; true"\n Port 1\n')
+    config = configured('Match exec "sleep 9999; true"\n Port 1\n')
     with pytest.raises(LinkError, match="`ssh -G alpha` does not end within 1 s; see `Match exec`"):
         target_of(config)
 
 
-def test_many_hosts_at_once(with_client: Configure, tmp_path: Path) -> None:
+def test_many_hosts_at_once(configured: Configure, tmp_path: Path) -> None:
     asked = tmp_path / "asked"
-    config = with_client(f'Match exec "echo %n >>{asked}"\n User ann\n')
+    config = configured(f'Match exec "echo %n >>{asked}"\n User ann\n')
     with ThreadPoolExecutor(40) as pool:
         found = list(pool.map(lambda number: target_of(config, f"h{number % 20}"), range(40)))
     assert [target.address for target in found] == [f"h{number % 20}" for number in range(40)]
@@ -304,12 +282,18 @@ def test_many_hosts_at_once(with_client: Configure, tmp_path: Path) -> None:
 
 
 def test_another_program_of_this_name(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads no configuration, which hosts without one do not need."""
     (tmp_path / "bin").mkdir()
+    config = home / ".ssh" / "config"
     for script in ("echo 'unknown option -G' >&2; exit 1", "echo hello", "head -c 100 /dev/zero"):
         (tmp_path / "bin" / "ssh").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "bin" / "ssh").chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-        assert is_by(ParamikoReader, find_lookup(NOTHING))
+        assert target_of(SshConfig(find_lookup(NOTHING)), ssh="ann@h:7")[1:4] == ("h", 7, "ann")
+        config.touch()
+        with pytest.raises(LinkError, match=f"^{config} cannot be read without an OpenSSH client .*; install one$"):
+            find_lookup(NOTHING)
+        config.unlink()
 
 
 @pytest.mark.parametrize(
@@ -329,35 +313,3 @@ def test_an_answer_that_is_not_one(raw: bytes, words: str) -> None:
     right = b"hostname a\nuser b\nport 1\nidentityfile ~/k 1\nidentityfile /k2\nuserknownhostsfile /a b /c none\n"
     found: Values = parse_answer(right, "alpha")
     assert (found["identityfile"], found["userknownhostsfile"]) == (["~/k 1", "/k2"], ["/a b", "/c", "none"])
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("Include other", "config:2: 'Include other' is not understood without an OpenSSH client; install"),
-        ("Match exec true", "config:2: 'Match exec true' is not understood without an OpenSSH client; install"),
-        ("Match user ann tagged x", "config:2: 'Match user ann tagged x' is not understood"),
-        ("Match !host a localnetwork 10.0.0.0/8", "/8' is not understood without"),
-        ("Match Host alpha", "config:2: 'Match Host alpha' is not understood"),
-        ("Ciphers +aes128-cbc", "config:2: 'Ciphers +aes128-cbc' is not understood"),
-        pytest.param("User a\0b", "config:2: the line contains control characters; remove them", id="NUL"),
-        ("CanonicalizeHostname yes", "the SSH configuration cannot be used for alpha"),
-    ],
-)
-def test_what_paramiko_does_not_know_is_an_error(home: Path, without_client: Configure, line: str, words: str) -> None:
-    (home / ".ssh" / "other").touch()
-    assert words in the_error_in(without_client, f"User ann\n{line}\n")
-
-
-def test_odd_files_without_a_client(home: Path, without_client: Configure) -> None:
-    """An include of nothing, a command after `ProxyJump none`, bytes that are not text, and a directory."""
-    config = home / ".ssh" / "config"
-    assert target_of(without_client("Include conf.d/*.conf\nPort 7\n")).port == 7
-    target = target_of(without_client("ProxyJump none\nProxyCommand nc\n"))  # OpenSSH 9.2 ignores the second line
-    assert target.proxy_command == "nc"
-    config.write_bytes(b"# M\xfcller\nPort 5\n")
-    assert target_of(SshConfig(ParamikoReader(NOTHING).lookup)).port == 5
-    config.unlink()
-    config.mkdir()
-    with pytest.raises(LinkError, match=r"config cannot be read: Is a directory"):
-        ParamikoReader(NOTHING)

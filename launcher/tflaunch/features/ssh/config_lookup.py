@@ -1,33 +1,25 @@
-"""Look a destination up in the user's OpenSSH configuration.
-
-Where an OpenSSH client is installed, `ssh -G` prints exactly what `ssh` would use. Elsewhere paramiko's `SSHConfig`
-reads ~/.ssh/config and /etc/ssh/ssh_config; what it cannot parse is an error rather than a guess.
-"""
+"""Look a destination up in the user's OpenSSH configuration: `ssh -G` prints exactly what `ssh` would use."""
 
 from __future__ import annotations
 
-import glob
-import io
 import os
 import pwd
 import re
 import shlex
 import shutil
 import signal
-import stat
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import paramiko
 
 from tflaunch.features.ssh.transport import KEYWORDS
 from tflaunch.transport.base import LinkError
+from tflaunch_worker.printable import printable
 from tflaunch_worker.readable import duration_words
 
+DEFAULT_PORT = 22
 SYSTEM_FILE = Path("/etc/ssh/ssh_config")
 MAX_BYTES = 4 * 1024 * 1024
 
@@ -38,28 +30,31 @@ _TIMEOUT = 10.0  # seconds for `ssh -G`, which may run the commands of `Match ex
 _PARALLEL = 8  # concurrent `ssh -G` processes: each takes about 6 ms of CPU
 _LINE = re.compile(r"([A-Za-z0-9]+)(?: (.*))?")
 _FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
-# paramiko ignores an Include, and treats unknown criteria of Match as fulfilled.
-_INCLUDE = re.compile(r"include\b[\s=]*(.*)", re.IGNORECASE)
-_UNKNOWN = re.compile(
-    r"(?i:match)\b(?!\s+(?:!?(?:all|canonical|final|(?:host|originalhost|user|localuser)\s+[^\s\"=]+)(?:\s+|$))+$)"
-    r"|(?i:ciphers|macs|kexalgorithms|hostkeyalgorithms)[\s=]+[-+^]"
-)
-_REMEDY = "install an OpenSSH client (`ssh`), which reads it completely"
-
 
 Lookup = Callable[[str, str | None, int | None], Values]
 """Returns the options for a destination, user and port, including `hostname`, `user`, `port`; or raises LinkError."""
 
 
 def find_lookup(system_file: Path = SYSTEM_FILE) -> Lookup:
-    """Return a lookup with OpenSSH's client, or with paramiko where it is missing."""
+    """Return a lookup with OpenSSH's client, or one without any configuration.
+
+    Raises:
+        LinkError: there is a configuration, and no client to read it.
+    """
     program = shutil.which("ssh")
     if program is not None:
         try:
             return OpenSshReader(program, system_file).lookup
         except LinkError:
             pass  # another program of this name, or a client older than 6.8, which lacks -G
-    return ParamikoReader(system_file).lookup
+    for path in (os.path.expanduser("~/.ssh/config"), system_file):
+        if os.path.exists(path):
+            raise LinkError(f"{path} cannot be read without an OpenSSH client (`ssh`), 6.8 or newer; install one")
+    return _look_up_nothing
+
+
+def _look_up_nothing(alias: str, user: str | None, port: int | None) -> Values:
+    return {"hostname": [alias], "user": [user or local_user()], "port": [str(port or DEFAULT_PORT)]}
 
 
 class OpenSshReader:
@@ -105,7 +100,7 @@ class OpenSshReader:
                 raise LinkError(f"{self._program} cannot be run: {error.strerror}") from None
             with process:
                 try:
-                    said, _ = process.communicate(timeout=_TIMEOUT)
+                    answer, _ = process.communicate(timeout=_TIMEOUT)
                 except subprocess.TimeoutExpired:
                     os.killpg(process.pid, signal.SIGKILL)
                     raise LinkError(
@@ -114,9 +109,11 @@ class OpenSshReader:
                     ) from None
             if process.returncode:
                 errors.seek(0)
-                reason = "; ".join(_printable(errors.read(4096)).split("\n")[:3]) or f"exit code {process.returncode}"
+                lines = errors.read(4096).decode(errors="replace").split("\n")
+                said = "; ".join([printable(line.strip()) for line in lines if line.strip()][:3])
+                reason = said or f"exit code {process.returncode}"
                 raise LinkError(f"`{_by_hand(alias)}` fails: {reason[:400]}; correct the SSH configuration")
-        return parse_answer(said, alias)
+        return parse_answer(answer, alias)
 
 
 def parse_answer(raw: bytes, alias: str) -> Values:
@@ -169,77 +166,8 @@ def _substitute_files(system_file: Path) -> str:
     )
 
 
-class ParamikoReader:
-    """Reader of ~/.ssh/config and the system's file, each once, with paramiko."""
-
-    def __init__(self, system_file: Path = SYSTEM_FILE) -> None:
-        """Read the files; a missing file counts as empty.
-
-        Raises:
-            LinkError: a file cannot be read, or holds lines that paramiko does not support.
-        """
-        self._texts = [_text(Path("~/.ssh/config").expanduser()), _text(system_file)]
-
-    def lookup(self, alias: str, user: str | None, port: int | None) -> Values:
-        """Return the options for a destination."""
-        given = "".join(f"{key} {value}\n" for key, value in (("User", user), ("Port", port)) if value is not None)
-        config = paramiko.SSHConfig()
-        try:
-            for text in (given, *self._texts):
-                config.parse(io.StringIO(text))
-            found = {"user": user or local_user(), "port": "22", **_without_second_proxy(config.lookup(alias))}
-            return {
-                key: value if isinstance(value, list) else shlex.split(value) if key in _FILE_LISTS else [value]
-                for key, value in found.items()
-                if value is not None
-            }
-        except LinkError:
-            raise
-        except Exception as error:  # noqa: BLE001 (paramiko's parser raises arbitrary errors for malformed lines)
-            reason = _printable(str(error).encode()).replace("\n", " ")[:200] or type(error).__name__
-            raise LinkError(f"the SSH configuration cannot be used for {alias}: {reason}; {_REMEDY}") from None
-
-
-def _without_second_proxy(found: dict[str, Any]) -> dict[str, Any]:
-    """Keep the first of ProxyJump and ProxyCommand, as ssh, but not `ProxyJump none`."""
-    said = [key for key in found if key in ("proxyjump", "proxycommand")]
-    if len(said) == 2:
-        first, second = said
-        del found[first if first == "proxyjump" and found[first].lower() == "none" else second]
-    return found
-
-
-def _text(path: Path) -> str:
-    """Return a file's text, valid for paramiko and not writable by other users."""
-    try:
-        state, text = path.stat(), path.read_text(errors="replace")
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise LinkError(f"{path} cannot be read: {error.strerror}") from None
-    if state.st_uid not in (0, os.getuid()) or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        command = shlex.join(["chmod", "go-w", str(path)])
-        raise LinkError(f"{path} is not yours, or can be written by other users; make it yours and run `{command}`")
-    for number, line in enumerate(map(str.strip, text.split("\n")), 1):
-        if not line.startswith("#") and not line.replace("\t", " ").isprintable():
-            raise LinkError(f"{path}:{number}: the line contains control characters; remove them")
-        included = _INCLUDE.match(line)
-        if _UNKNOWN.match(line) or (included and _is_file(path.parent, included[1])):
-            raise LinkError(f"{path}:{number}: {shown(line)} is not understood without an OpenSSH client; {_REMEDY}")
-    return text
-
-
-def _is_file(folder: Path, patterns: str) -> bool:
-    return any(glob.glob(os.path.join(folder, os.path.expanduser(word))) for word in patterns.replace('"', " ").split())
-
-
 def _by_hand(alias: str) -> str:
     return shlex.join(["ssh", "-G", alias[:80]])
-
-
-def _printable(raw: bytes) -> str:
-    lines = (line.strip() for line in raw.decode(errors="replace").split("\n"))
-    return "\n".join("".join(sign if sign.isprintable() else "?" for sign in line) for line in lines if line)
 
 
 def shown(text: str) -> str:

@@ -12,9 +12,10 @@ from concurrent.futures import TimeoutError as FutureTimeout
 import paramiko
 
 from tflaunch.explain.wording import listed
+from tflaunch.features.ssh.config_lookup import DEFAULT_PORT
 from tflaunch.features.ssh.known_hosts import KnownHosts
 from tflaunch.features.ssh.proxy_command import ProxySocket
-from tflaunch.features.ssh.ssh_config import DEFAULT_PORT, Target
+from tflaunch.features.ssh.ssh_config import Target
 from tflaunch.features.ssh.transport import Limit, Transport, dial, shake_hands, spot, tunnel
 from tflaunch.features.ssh.user_keys import AgentKey, Keys, Offer
 from tflaunch.transport.base import LinkError

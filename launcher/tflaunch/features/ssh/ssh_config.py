@@ -20,8 +20,6 @@ from tflaunch.features.ssh.transport import KEYWORDS
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import LinkError
 
-DEFAULT_PORT = 22
-
 _DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 _SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
@@ -80,7 +78,7 @@ class SshConfig:
     """The user's SSH configuration; one lookup per destination serves all threads."""
 
     def __init__(self, lookup: Lookup | None = None) -> None:
-        """Prepare lookups, by default with OpenSSH's client if any, else with paramiko.
+        """Prepare lookups, by default with OpenSSH's client.
 
         Raises:
             LinkError: the configuration cannot be read.
@@ -124,7 +122,6 @@ class SshConfig:
         is_direct = jumps is not None  # reached through jump hosts, so its own ProxyJump and ProxyCommand do not apply
         if jumps is None:
             jumps = self._jumps(options, (*trail, alias))
-        rsa_bits = options.get("requiredrsasize")
         return Target(
             host=host,
             address=options.address,
@@ -138,9 +135,9 @@ class SshConfig:
             host_key_name=options.get("hostkeyalias", options.address),
             jumps=jumps,
             proxy_command="" if is_direct else _proxy_command(options),
-            connect_timeout=_connect_timeout(options),
+            connect_timeout=options.number("connecttimeout") or None,
             algorithms=tuple((keyword, options.get(keyword)) for keyword in KEYWORDS if options.get(keyword)),
-            rsa_bits=max(int(rsa_bits) if _NUMBER.fullmatch(rsa_bits) else 0, _LEAST_RSA_BITS),
+            rsa_bits=max(options.number("requiredrsasize"), _LEAST_RSA_BITS),
             is_shared=options.get("controlpath", "none").lower() != "none",
             command=_command(options, jumps),
         )
@@ -190,12 +187,11 @@ class _Options:
     def __init__(self, alias: str, values: Values) -> None:
         self.alias = alias
         self.values = values
-        self.address = self.get("hostname", alias)
+        self.address = self.get("hostname")
         self.user = self.get("user")
-        text = self.get("port", str(DEFAULT_PORT))
-        if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= 65535:
-            raise LinkError(f"Port {shown(text)} of {alias} is not a port; give a number from 1 to 65535")
-        self.port = int(text)
+        self.port = self.number("port")
+        if not 1 <= self.port <= 65535:
+            raise LinkError(f"Port {shown(self.get('port'))} of {alias} is not a port; give a number from 1 to 65535")
         if self.get("revokedhostkeys", "none").lower() != "none":
             raise LinkError(
                 f"tflaunch does not read the RevokedHostKeys of {alias}; list these keys as @revoked in known_hosts"
@@ -207,6 +203,11 @@ class _Options:
 
     def is_on(self, key: str) -> bool:
         return self.get(key).lower() in ("yes", "true")
+
+    def number(self, key: str) -> int:
+        """Return a number, 0 without one."""
+        text = self.get(key)
+        return int(text) if _NUMBER.fullmatch(text) else 0
 
     def expand(self, text: str) -> str:
         """Expand ``%x`` and ``${VARIABLE}``, which `ssh -G` leaves in commands and paths."""
@@ -277,15 +278,6 @@ def _proxy_command(options: _Options) -> str:
             f"tflaunch cannot use a ProxyCommand with ProxyUseFdpass; set ProxyUseFdpass to no for {options.alias}"
         )
     return options.expand(command)
-
-
-def _connect_timeout(options: _Options) -> float | None:
-    text = options.get("connecttimeout", "none")
-    if text.lower() == "none":
-        return None
-    if not _NUMBER.fullmatch(text):
-        raise LinkError(f"ConnectTimeout {shown(text)} is not a number of seconds; give one")
-    return float(text) or None
 
 
 def _command(options: _Options, jumps: Sequence[Target]) -> str:

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from tflaunch.features.ssh.ssh_config import Target
 from tflaunch.transport.base import LinkError
+from tflaunch_worker import linux, procfs
 
 MAX_BYTES = 1024 * 1024
 
@@ -139,11 +140,10 @@ def is_forwarded(path: str | None) -> bool:
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(path)
-            pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        with open(f"/proc/{pid}/comm") as file:
-            return file.read().startswith("sshd")
+            pid, _ = linux.peer_of(connection)
     except OSError:
         return False
+    return (procfs.read(f"/proc/{pid}/comm") or "").startswith("sshd")
 
 
 class _File(NamedTuple):
