@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,9 +21,8 @@ from tflaunch.discovery import prepare
 from tflaunch.errors import SpecError
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
-from tflaunch.features.kubernetes import cluster_check, kubectl, pod_state, pods
+from tflaunch.features.kubernetes import kubectl, pod_state, pods
 from tflaunch.features.kubernetes import pod_connectors as transport
-from tflaunch.features.kubernetes.cluster_check import amount, in_words
 from tflaunch.features.kubernetes.kubectl import (
     NAME,
     RUN_LABEL,
@@ -413,79 +411,3 @@ def test_the_cause_that_kubernetes_tells_is_that_of_the_end() -> None:
     assert (explained.name, explained.message) == (lost, "evicted: no disk")
     late = NOTHING.noted(HostEndExplained("night-ly-ps-0", "evicted: no disk"), history.now)
     assert late.explained(job) is job
-
-
-RESOURCES = {"cpu": 2, "memory": "3Gi"}
-
-
-def quota(hard: Mapping[str, str], used: Mapping[str, str] = {}) -> dict[str, Any]:
-    return {"kind": "ResourceQuota", "metadata": {"name": "team"}, "spec": {"hard": hard}, "status": {"used": used}}
-
-
-def limit_range(**rule: Any) -> dict[str, Any]:
-    return {"kind": "LimitRange", "metadata": {"name": "all"}, "spec": {"limits": [{"type": "Container", **rule}]}}
-
-
-def node(**allocatable: str) -> dict[str, Any]:
-    return {"kind": "Node", "metadata": {"labels": {"pool": "a"}}, "status": {"allocatable": allocatable}, "spec": {}}
-
-
-def problems(resources: dict[str, Any], *known: dict[str, Any], **fields: Any) -> list[str]:
-    """Return the problems of two workers and a ps that asks for 1 GiB."""
-    data = {
-        "cluster": {"worker": 2, "ps": 1},
-        "strategy": "none",
-        "command": "python train.py",
-        "workdir": "/code",
-        "roles": {"ps": {"resources": {"memory": "1Gi"}}},
-        "container": {"image": "train:1", "resources": resources},
-        "kubernetes": fields,
-    }
-    spec, _ = prepare.complete("spec", Path(), made(data))
-    cluster = cluster_of(pods.with_cluster(spec, planner.make_plan(spec, DIRECTORY, MACHINE)))
-    rules, nodes = [[each for each in known if (each["kind"] == "Node") is is_node] for is_node in (False, True)]
-    found = cluster_check.resource_problems(spec, cluster_check.groups(cluster), rules, nodes)
-    return [f"{problem.where}: {problem.message}" for problem in found]
-
-
-OF_ALL = "container.resources.memory: "
-
-
-@pytest.mark.parametrize(
-    ("rule", "said"),
-    [
-        (quota({"pods": "4"}, {"pods": "2"}), "cluster: asks for 3 pods, and the quota 'team' has 2 of 4 left"),
-        (quota({"pods": "3"}), ""),
-        (quota({"requests.memory": "6Gi"}),
-         f"{OF_ALL}asks for 7Gi in all pods, and the quota 'team' has 6Gi of 6Gi left (requests.memory)"),
-        (quota({"limits.cpu": "6000m"}), ""),
-        (quota({"requests.storage": "0"}), ""),
-        (limit_range(max={"memory": "2Gi"}), f"{OF_ALL}is 3Gi, and a LimitRange of the namespace allows at most 2Gi"),
-        (limit_range(min={"memory": "2Gi"}),
-         "roles.ps.resources.memory: is 1Gi, and a LimitRange of the namespace asks for at least 2Gi"),
-        (node(cpu="4", memory="2Gi"), f"{OF_ALL}asks for 3Gi in one pod, and the largest node has 2Gi"),
-        (node(cpu="4", memory="4Gi"), ""),
-    ],
-)  # fmt: skip
-def test_what_pods_cannot_get_is_told_in_words_of_the_spec(rule: dict[str, Any], said: str) -> None:
-    assert problems(RESOURCES, rule) == [said] * bool(said)
-
-
-def test_what_the_spec_leaves_out_and_nodes_do_not_have() -> None:
-    """A quota asks for it, unless the namespace gives it; GPUs and labels of nodes are looked for."""
-    rule, here = quota({"limits.cpu": "6"}), node(cpu="4", memory="8Gi")
-    missing = "container.resources.cpu: is missing, and the quota 'team' asks every pod for it (limits.cpu)"
-    assert problems({"memory": "3Gi"}, rule) == [missing]
-    assert problems({"memory": "3Gi"}, rule, limit_range(default={"cpu": "1"})) == []
-    assert "container.resources.gpu: asks for 1 in one pod, and no node has any" in problems({"gpu": 1}, here)
-    elsewhere = problems(RESOURCES, here, pod={"nodeSelector": {"pool": "b"}})
-    assert "kubernetes.pod.nodeSelector: asks for a node with pool=b, and there is none" in elsewhere
-    assert problems(RESOURCES, here, pod={"nodeSelector": {"pool": "a"}}) == []
-
-
-def test_quantities() -> None:
-    given: tuple[object, ...] = ("500m", "2", 3, "1.5Gi", "1e3", "4M")
-    assert [amount(each) for each in given] == [0.5, 2, 3, 1.5 * 2**30, 1000, 4e6]
-    assert [in_words(1.5 * 2**30, "memory"), in_words(12, "memory"), in_words(0.5, "cpu")] == ["1.5Gi", "12", "0.5"]
-    with pytest.raises(TypeError):
-        amount("many")
