@@ -28,10 +28,6 @@ class HostMaker(abc.ABC):
         """Return the plan of a spec, with how its hosts are made."""
 
     @abc.abstractmethod
-    def require_permissions(self, plan: Plan) -> None:
-        """Raise a `TflaunchError` if this user may not make the hosts of a plan."""
-
-    @abc.abstractmethod
     def create_hosts(self, plan: Plan, run: str) -> Plan:
         """Make the hosts of a run; return the plan with where they are.
 

@@ -14,12 +14,15 @@ import pytest
 
 from support.signals import SOME_ENDING
 from support.specs import clustered
+from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.errors import TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl
+from tflaunch.features.kubernetes.cluster_check import problems_on_cluster
 from tflaunch.features.kubernetes.cluster_objects import PodHosts
 from tflaunch.features.kubernetes.cluster_runs import find_runs
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError, KubernetesPlan, cluster_of, made_in
 from tflaunch.private_files import user_name
+from tflaunch.runtime.run_config import SpecOrder
 from tflaunch_worker.readable import signal_name
 
 pytestmark = pytest.mark.unit
@@ -113,15 +116,27 @@ def test_objects_have_their_run_and_the_program(fake: Kubectl) -> None:
     assert [words for words, _ in fake.calls() if f"--selector={RUN_LABEL}={RUN}" in words and "delete" in words]
 
 
-def test_missing_permissions_are_listed(fake: Kubectl) -> None:
-    fake.answers(("auth can-i create pods/exec", 1, "no\n", ""), ("auth can-i", 0, "yes\n", ""))
+def problems(directory: Path) -> list[str]:
+    """Return what `check` tells of a spec in a namespace."""
+    data = {"cluster": {"worker": 1}, "command": ["x"], "workdir": "/code", "container": {"image": "i"}}
+    text = json.dumps({**data, "strategy": "none", "kubernetes": {"namespace": "team"}})
+    file = SpecFile("spec", directory, ".json", text)
+    return [each.sentence() for each in problems_on_cluster(file, SpecOrder(str(directory), ".json"))]
+
+
+def test_what_a_cluster_would_refuse_is_told_before(fake: Kubectl, tmp_path: Path) -> None:
+    """A missing namespace, missing permissions, or that nobody answers."""
+    there, allowed = ("get namespace", 0, "namespace/team", ""), ("auth can-i", 0, "yes\n", "")
+    fake.answers(VIEWED, there, ("auth can-i create pods/exec", 1, "no\n", ""), allowed)
     assert kubectl.missing_permissions(CLUSTER) == ["create pods/exec"]
-    with pytest.raises(TflaunchError, match="you may not do this in the namespace: create pods/exec; ask"):
-        PodHosts().require_permissions(PLAN)
-    fake.answers(("auth can-i", 1, "", "The connection to the server x was refused"))
-    reason = "your permissions cannot be checked: The connection to the server x was refused"
-    with pytest.raises(TflaunchError, match=reason):
-        PodHosts().require_permissions(PLAN)
+    (problem,) = problems(tmp_path)
+    assert problem.startswith("kubernetes.namespace: you may not create pods/exec in it; ask its administrator")
+    fake.answers(VIEWED, ("get namespace", 1, "", "Error from server (NotFound): namespaces"))
+    (problem,) = problems(tmp_path)
+    assert problem.startswith("kubernetes.namespace: 'team' does not exist in context 'lab'; correct it, or create it")
+    fake.answers(VIEWED, there, ("auth can-i", 1, "", "The connection to the server x was refused"))
+    with pytest.raises(TflaunchError, match="Kubernetes cannot be asked: The connection to the server x was refused"):
+        problems(tmp_path)
 
 
 def test_a_machine_without_kubectl(fake: Kubectl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from tflaunch.features.doctor.findings import CHECKS, NOBODY, Diagnosis, Finding
 from tflaunch.plan import placeholders
 
 if TYPE_CHECKING:
+    from tflaunch.clusterspec.model import Spec
     from tflaunch.clusterspec.spec_file import SpecFile
     from tflaunch.features.doctor.findings import Host
     from tflaunch.plan.model import Plan
@@ -60,9 +61,11 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
     Example:
       tflaunch doctor cluster.json
     """
+    from tflaunch.clusterspec import load
     from tflaunch.discovery import prepare
 
     file = read_file(spec)
+    engine = engine or _maker_of(load.load_spec(file, settings, None, command, os.environ))
     asked = [] if engine is None else _asked(engine, file, settings, command)
     if engine is not None and (engines()[engine].submit or not _is_ok(asked)):
         unknown = dict.fromkeys(CHECKS, "needs the hosts of a run")
@@ -81,6 +84,12 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
     found = [*asked, *findings(plan, hosts, problems)]
     examined = [host._replace(reachable_by=reachable_by(plan, host)) for host in hosts.values()]
     return _show(Diagnosis(_is_ok(found), found, unchecked(plan, hosts), examined), engine, as_json)
+
+
+def _maker_of(spec: Spec) -> str | None:
+    """Return the engine that makes the hosts of a spec; None if they exist."""
+    makers = (name for name, each in engines().items() if each.host_maker and getattr(spec, each.field) is not None)
+    return next(makers, None)
 
 
 def _asked(engine: str, file: SpecFile, settings: Sequence[str], command: Sequence[str]) -> list[Finding]:
@@ -116,7 +125,6 @@ def _pods_made(plan: Plan, check: str) -> Iterator[Plan]:
     if maker is None or plan.made_hosts is None:
         yield plan
         return
-    maker.require_permissions(plan)
     limit = min(plan.made_hosts.limit, _POD_PATIENCE)
     made = maker.create_hosts(plan._replace(made_hosts=plan.made_hosts._replace(limit=limit)), check)
     with maker.deleted_after(made, check, say):

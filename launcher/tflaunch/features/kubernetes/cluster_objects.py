@@ -76,20 +76,6 @@ class PodHosts(HostMaker):
         """Return the plan with the objects for the pods of its processes."""
         return pods.with_cluster(spec, plan)
 
-    def require_permissions(self, plan: Plan) -> None:
-        """Check that the user may do what a run needs.
-
-        Raises:
-            TflaunchError: a permission is missing, or Kubernetes does not answer.
-        """
-        try:
-            missing = kubectl.missing_permissions(cluster_of(plan))
-        except KubectlError as error:
-            raise TflaunchError(f"your permissions cannot be checked: {error}; {REMEDY}", EXIT_PREFLIGHT) from None
-        if missing:
-            message = f"you may not do this in the namespace: {', '.join(missing)}"
-            raise TflaunchError(f"{message}; ask its administrator for a Role with it", EXIT_PREFLIGHT)
-
     def create_hosts(self, plan: Plan, run: str) -> Plan:
         """Create the objects, unless another process does; return the completed plan.
 
