@@ -35,6 +35,12 @@ def write_text(path: Path, text: str) -> None:
         file.write(text)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Write a file as `write_text` does, of which no process sees only a part."""
+    write_text(new := path.with_name(f".{path.name}.{os.getpid()}"), text)
+    new.replace(path)
+
+
 def require_own(path: Path, *, is_base: bool = False) -> None:
     """Reject a directory in which another user could have put files.
 

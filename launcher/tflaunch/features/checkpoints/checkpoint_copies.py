@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from tflaunch import private_files
+from tflaunch.explain.wording import memory
 from tflaunch.features.fetched_files import FetchedFile
 from tflaunch.features.uploads import HashedFile
 from tflaunch.records import as_json, read_record
@@ -78,8 +79,8 @@ class CheckpointCopies:
         needed = sum(file.size - (_size_of(self._part(file)) or 0) for file in lacking)
         free = shutil.disk_usage(self._directory).free
         if needed > 0 and needed + _RESERVE > free:
-            room = f"it needs {_megabytes(needed)} beside {_megabytes(_RESERVE)} that stay free"
-            raise DiskFullError(28, f"{room}, and {_megabytes(free)} are free; make room", str(self._directory))
+            room = f"it needs {memory(needed)} beside {memory(_RESERVE)} that stay free"
+            raise DiskFullError(28, f"{room}, and {memory(free)} are free; make room", str(self._directory))
         return lacking
 
     def begin(self, file: HashedFile) -> FetchedFile:
@@ -110,7 +111,7 @@ class CheckpointCopies:
         new.rename(self._directory / checkpoint.place)
         kept = sorted([*self.kept, checkpoint], key=lambda each: each.written_at)
         removed, self.kept = kept[: -self._keep], kept[-self._keep :]
-        self._write_index()
+        private_files.replace_text(self._directory / _INDEX, json.dumps(as_json(self.kept), indent=1) + "\n")
         for each in removed:
             file_trees.remove_tree(str(self._directory / each.place))
         file_trees.remove_tree(str(self._directory / PARTS_NAME))
@@ -151,15 +152,6 @@ class CheckpointCopies:
 
     def _part(self, file: HashedFile) -> Path:
         return self._directory / PARTS_NAME / file.sha256
-
-    def _write_index(self) -> None:
-        new = self._directory / f"{_INDEX}.new"
-        private_files.write_text(new, json.dumps(as_json(self.kept), indent=1) + "\n")
-        new.replace(self._directory / _INDEX)
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.0f} MB"
 
 
 def _size_of(path: Path) -> int | None:

@@ -190,11 +190,9 @@ class CheckpointKeeper(Watcher):
                 self._note_host(checkpoint, host)
             self._go_on()
 
+        digests = list(dict.fromkeys(file.sha256 for kept in self._copies.kept for file in kept.files))
         self._sending[host] = checkpoint
-        self._links[host].store(self._copies, checkpoint.files, self._digests(), sent)
-
-    def _digests(self) -> list[str]:
-        return list(dict.fromkeys(file.sha256 for kept in self._copies.kept for file in kept.files))
+        self._links[host].store(self._copies, checkpoint.files, digests, sent)
 
     # ---- before an attempt
 

@@ -15,7 +15,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,7 +104,8 @@ def issue(runs: Sequence[tuple[Path, Mapping[str, Share], Mapping[str, str]]]) -
     hidden.rename(path)
     for run, needs, values in runs:
         shares = {machine: share._asdict() for machine, share in needs.items()}
-        _write(run / QUEUED, json.dumps({"needs": shares, "values": dict(values), "ticket": path.name}))
+        entry = {"needs": shares, "values": dict(values), "ticket": path.name}
+        private_files.replace_text(run / QUEUED, json.dumps(entry))
     return path, descriptor
 
 
@@ -184,11 +185,9 @@ def leave(run: Path) -> None:
 
 def refuse(run: Path, refusal: Refusal) -> None:
     """Record that a run does not begin."""
-    try:
-        _write(run / _REFUSED, json.dumps(refusal._asdict()))
+    with suppress(OSError):  # the run has been deleted; or the disk is full, and the run counts as killed
+        private_files.replace_text(run / _REFUSED, json.dumps(refusal._asdict()))
         leave(run)
-    except OSError:
-        pass  # the run has been deleted; or the disk is full, and the run counts as killed
 
 
 def read_refusal(run: Path) -> Refusal | None:
@@ -235,12 +234,6 @@ def write_slots(slots: int) -> None:
     try:
         path = queue_directory()
         private_files.make_directories(path)
-        _write(path / _SLOTS, str(slots))
+        private_files.replace_text(path / _SLOTS, str(slots))
     except OSError as error:
         raise TflaunchError(f"{error.filename}: {error.strerror}", EXIT_INTERNAL) from None
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file that no process sees half."""
-    private_files.write_text(hidden := path.with_name(f".{path.name}"), text)
-    hidden.rename(path)
