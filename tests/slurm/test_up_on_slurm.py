@@ -314,7 +314,7 @@ def test_tasks_share_the_gpus_of_their_node(
         ended = launch.up(spec, "--on", "slurm", *asked)
         checked = launch.run("check", spec, "--on", "slurm", "--gpus-per-node", "3")
     assert ended.returncode == 0, ended.stderr
-    assert "slurm.gpus-per-node: the tasks of a node want 3 GPUs, and the nodes of partition all" in checked.stdout
+    assert "slurm: Slurm does not take the job: " in checked.stdout
     seen = dict(re.findall(r"(\w+:\d) sees (\S*)", ended.stdout))
     assert (seen["worker:0"], seen["worker:1"]) == ("0", "1")
     if "roles" not in wanted:

@@ -9,6 +9,7 @@ import re
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,14 +111,6 @@ class SlurmJob(NamedTuple):
         return not self.is_waiting and not self.is_running and not self.is_ending
 
 
-class NodeSize(NamedTuple):
-    """What a node has: ``memory`` in MB."""
-
-    cpus: int
-    memory: int
-    gpus: int
-
-
 def run_command(*command: str, given: str | None = None, patience: float = _PATIENCE) -> str:
     """Return a Slurm command's output, from input ``given``, in ``patience`` seconds.
 
@@ -154,21 +147,6 @@ def show(*what: str, patience: float = _PATIENCE) -> dict[str, str]:
     """
     fields = re.findall(_SHOWN, run_command("scontrol", "--oneliner", "show", *what, patience=patience))
     return dict(reversed(fields))  # the first part is shown first
-
-
-def show_nodes(partition: str) -> list[NodeSize]:
-    """Return the resources of a partition's nodes.
-
-    Raises:
-        SlurmError: Slurm cannot be queried.
-    """
-    lines = run_command("sinfo", "--noheader", "--Node", f"--partition={partition}", "--format=%c %m %G").splitlines()
-    return [NodeSize(int(cpus), int(memory), _gpus_in(gres)) for cpus, memory, gres in map(str.split, lines)]
-
-
-def _gpus_in(gres: str) -> int:
-    """Count GPUs in a node's generic resources, such as ``gpu:a100:4(S:0-1),tmp:1``."""
-    return sum(int(number) for number in re.findall(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)", gres))
 
 
 def find_job(job: str, patience: float = _PATIENCE) -> SlurmJob | None:
@@ -228,7 +206,7 @@ def step_command(job: str, node: str) -> list[str]:
 
 def note_job(directory: Path, job: str) -> None:
     """Record the job ID of a run."""
-    _write(directory, {"job": job})
+    private_files.replace_text(directory / _JOB_NAME, json.dumps({"job": job}))
 
 
 def job_of(directory: Path) -> str | None:
@@ -267,10 +245,8 @@ def current_job(directory: Path) -> SlurmJob | None:
     job = find_job(known["job"])
     if job is not None and not job.is_over:
         return job
-    try:
-        _write(directory, {**known, "is_over": True})  # saves asking Slurm again
-    except OSError:
-        pass
+    with suppress(OSError):  # it only saves asking Slurm again
+        private_files.replace_text(directory / _JOB_NAME, json.dumps({**known, "is_over": True}))
     return None
 
 
@@ -305,9 +281,3 @@ def _read(directory: Path) -> dict[str, str]:
         return {}
     job = known.get("job") if isinstance(known, dict) else None
     return known if isinstance(job, str) and re.fullmatch(_JOB, job) else {}
-
-
-def _write(directory: Path, known: dict[str, object]) -> None:
-    temporary = directory / f"{_JOB_NAME}.{os.getpid()}"
-    private_files.write_text(temporary, json.dumps(known))
-    temporary.replace(directory / _JOB_NAME)

@@ -23,7 +23,7 @@ from tflaunch.errors import EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, Tfla
 from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import Ending, parts_of
 from tflaunch.features.slurm import jobs, limits
-from tflaunch.features.slurm.jobs import BadOptionError, NoSlurmError, SlurmError
+from tflaunch.features.slurm.jobs import BadOptionError, SlurmError
 from tflaunch.own_process import own_command
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
@@ -56,8 +56,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
     """
     spec, plan, warnings = _plan_on_assumed_nodes(file, order)
     ending = limits.find_ending()
-    # Slurm itself decides what it refuses: a limit may not hold for this user, or change while the job waits.
-    warnings += [problem._replace(severity="warning") for problem in _problems_there(plan, spec, ending)]
+    warnings += limits.find_warnings(spec.timeouts.grace, ending)
     placeholders.require_matrix_values(plan)
     check_extras(Launching(LaunchOptions(extras=order.extras), ENGINE, plan))
     read_secrets(plan.secrets)  # the job reads them again, with the environment that sbatch gives it
@@ -86,19 +85,9 @@ def check_spec(file: SpecFile, order: SpecOrder) -> list[Problem]:
     """
     spec, plan, problems = _plan_on_assumed_nodes(file, order)
     ending = limits.find_ending()
-    found = _problems_there(plan, spec, ending)
-    if all(problem.severity != "error" for problem in found):
-        found += limits.try_script(_script(wanted(plan, spec, ending), ["true"]))
-    directories = {"TFLAUNCH_HOME": home(), "the spec": Path(order.directory)}
-    return [*problems, *found, *limits.unshared_directories(directories)]
-
-
-def _problems_there(plan: Plan, spec: Spec, ending: Ending) -> list[Problem]:
-    """Return the known obstacles of a job, each once."""
-    parts = zip(slurm.parts_of(spec), wanted(plan, spec, ending), strict=True)
-    return list(
-        dict.fromkeys(each for roles, wanted in parts for each in limits.find_problems(wanted, spec, roles, ending))
-    )
+    problems += limits.find_warnings(spec.timeouts.grace, ending)
+    problems += limits.try_script(_script(wanted(plan, spec, ending), ["true"]))
+    return problems + limits.unshared_directories({"TFLAUNCH_HOME": home(), "the spec": Path(order.directory)})
 
 
 def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan, list[Problem]]:
@@ -173,7 +162,9 @@ def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[s
     try:
         job = jobs.run_command("sbatch", "--parsable", given=text).strip().partition(";")[0]
     except SlurmError as error:
-        raise _refused(error) from None
+        problem = limits.refusal(error)
+        code = EXIT_USAGE if isinstance(error, BadOptionError) else EXIT_PREFLIGHT
+        raise TflaunchError(f"{problem.message}; {problem.hint}", code) from None
     jobs.note_job(directory.path, job)
     return job
 
@@ -181,14 +172,6 @@ def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[s
 def _script(parts: Sequence[Mapping[str, str]], command: Sequence[str]) -> str:
     options = ["\n".join(f"#SBATCH {option}" for option in slurm.as_options(part)) for part in parts]
     return _SCRIPT.format(options="\n#SBATCH hetjob\n".join(options), command=shlex.join(command))
-
-
-def _refused(error: SlurmError) -> TflaunchError:
-    if isinstance(error, NoSlurmError):
-        message = f"{error}; run this on a login node of a Slurm cluster, or without --on slurm"
-        return TflaunchError(message, EXIT_PREFLIGHT)
-    message = f'Slurm does not take the job: {error}; correct the options of sbatch on the command line or in "slurm"'
-    return TflaunchError(message, EXIT_USAGE if isinstance(error, BadOptionError) else EXIT_PREFLIGHT)
 
 
 def problems_of_parts(spec: Spec) -> Iterator[Problem]:
