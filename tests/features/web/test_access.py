@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import resource
-import socket
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from starlette.routing import BaseRoute, Mount, Route
 
-from support.launch import PATIENCE, Launch
+from support.launch import Launch
 from support.web_pages import Server
 from tflaunch.features.web import app
 
@@ -60,30 +57,6 @@ def test_nothing_is_answered_without_the_cookie_or_to_another_origin(server: Ser
         assert answer.status == 403, headers
     if method not in ("GET", "HEAD"):
         assert server.ask(method, path).status == 403  # a form of an old browser names no origin
-
-
-@pytest.mark.thorough
-def test_half_requests_of_others_do_not_keep_the_user_out(launch: Launch) -> None:
-    """More than the server may have descriptors: those that wait longest are closed; nothing is printed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
-    server = Server(launch)
-    server.sign_in()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
-    try:
-        with ExitStack() as held, server.stream("/api/live") as events:
-            next(events)
-            for number in range(3070):
-                half = held.enter_context(socket.create_connection(("127.0.0.1", server.port), PATIENCE))
-                with suppress(OSError):  # it may be closed already
-                    half.sendall(b"GET / HTTP/1.1\r\n")
-                if number % 500 == 0:
-                    assert server.ask("GET", "/").status == 200
-            assert server.ask("GET", "/").status == 200
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    server.process.terminate()
-    assert server.process.communicate(timeout=PATIENCE)[1] == ""
 
 
 def test_a_link_from_elsewhere_leads_to_the_page_only(server: Server) -> None:

@@ -13,7 +13,6 @@ from support.browser_pages import PATIENCE, signed_in
 from support.launch import Launch, clean_launch
 from support.readable import AGES, DURATIONS, SIGNALS
 from support.web_pages import TRAINING, Server, SimulatedRun, begin, newest, run_to_end
-from tflaunch.features.file_tree import tree_size
 from tflaunch.features.history.history_recorder import HistoryWriter
 from tflaunch.store.history import Figures, Moment
 
@@ -250,9 +249,3 @@ def test_a_live_run_shows_where_it_stands_and_where_it_is(page: Page, halfway: S
     other = page.locator(f".table .row:has-text('{failed_run}')")
     other.locator("span:text-is('localhost')").wait_for()
     assert "of" not in (other.locator("span.number").first.text_content() or "")
-
-
-def test_a_run_shows_what_it_takes_on_the_disk(page: Page, place: Launch, failed_run: str) -> None:
-    page.goto(f"/#/{failed_run}")
-    size = tree_size(place.home / "runs" / failed_run)
-    page.locator(".facts", has_text=f" {size / 1024:.0f}K on disk").wait_for()

@@ -1,4 +1,4 @@
-"""A run is followed as long as a page shows it, and not much longer."""
+"""A run is followed as long as a page shows it, and not longer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_run_that_no_page_shows_is_not_asked(followed: tuple[SimulatedRun, Pat
     run, directory = followed
 
     async def look() -> None:
-        feeds = Feeds(linger=0.01)
+        feeds = Feeds()
         feed, changed = feeds.enter(directory)
         await newer_status(feed, changed)
         feed.leave(changed)
@@ -86,23 +86,16 @@ def test_a_run_that_ends_while_it_is_asked_is_shown_as_ended(
     in_a_loop(look())
 
 
-def test_a_page_that_comes_while_a_run_is_forgotten_is_told(followed: tuple[SimulatedRun, Path]) -> None:
+def test_pages_of_one_run_share_what_follows_it(followed: tuple[SimulatedRun, Path]) -> None:
     _, directory = followed
 
     async def look() -> None:
-        feeds = Feeds(linger=0.0)
-        for turns in (0, 1, 2, 3):  # of the event loop, in one of which the feed is forgotten
-            feed, changed = feeds.enter(directory)
-            feed.leave(changed)
-            for _ in range(turns):
-                await asyncio.sleep(0)  # clock: one turn of the event loop
-            first, changed = feeds.enter(directory)
-            assert turns in (1, 2) or (first is feed) == (turns == 0)
-            second, also_changed = feeds.enter(directory)
-            assert second is first
-            second.leave(also_changed)
-            await newer_status(first, changed)
-            first.leave(changed)
-            await asyncio.sleep(0)  # clock: one turn of the event loop
+        feeds = Feeds()
+        first, changed = feeds.enter(directory)
+        second, also_changed = feeds.enter(directory)
+        assert second is first
+        second.leave(also_changed)
+        await newer_status(first, changed)
+        first.leave(changed)
 
     in_a_loop(look())

@@ -20,7 +20,6 @@ from tflaunch.core.events import HostJoined
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.explanation import explain_run
 from tflaunch.explain.messages import Logs, messages_about
-from tflaunch.features.file_tree import tree_size
 from tflaunch.features.web.inspection import machines_of
 from tflaunch.features.web.timeline import Timeline, waits_of
 from tflaunch.store.log_reader import Line, LogReader
@@ -32,8 +31,6 @@ _MIN_INTERVAL = 0.3  # seconds between two reads of a run in which much changes
 _PER_TASK = 0.002  # seconds more for each task: their status takes time to make, to send and to draw
 _POLL_LOST = 10.0  # seconds between two reads of a run without supervisor, which query its hosts
 _MOST_MESSAGES = 500
-_BETWEEN_SIZES = 60.0  # seconds between two measurements of a run's directory: there may be many files
-_LINGER = 5.0  # seconds without a page after which a run is not followed any more: a page that is reloaded comes back
 _FIRST_LINES = 2000  # of all tasks together
 _LEAST_LINES = 5  # of each task
 _MOST_LINES = 4000  # at once; of more, the last ones are sent
@@ -55,30 +52,26 @@ def encode_event(name: str, text: str) -> bytes:
 
 
 class RunFeed:
-    """Feed of one run until it ends or has no page for seconds; calls ``forget`` then.
+    """Feed of one run until it ends or has no page any more; calls ``forget`` then.
 
     ``pieces`` are the newest ``status``, ``timeline``, ``machines`` (what is known of each host) and, if the run cannot
     be read, ``trouble``. Pages enter and leave in the server's event loop, which alone decides that no page is left any
     more.
     """
 
-    def __init__(self, directory: Path, linger: float, forget: Callable[[], object]) -> None:
+    def __init__(self, directory: Path, forget: Callable[[], object]) -> None:
         self.directory = directory
         self.pieces: dict[str, Piece] = {}
         self.is_over = False
         """Whether nothing will change any more."""
         self._loop = asyncio.get_running_loop()
-        self._linger = linger
         self._forget = forget
-        self._forgetting: asyncio.TimerHandle | None = None
         self._is_forgotten = threading.Event()
         self._pages: set[asyncio.Event] = set()
         self._version = 0
         self._messages: list[tuple[float, str]] = []
         self._timeline = Timeline()
         self._gpus: dict[str, int | None] = {}
-        self._size: int | None = None
-        self._size_until = float("-inf")
         self._thread = threading.Thread(target=self._watch, name=f"watch {directory.name}", daemon=True)
         self._thread.start()
 
@@ -86,19 +79,14 @@ class RunFeed:
         """Return an event, set after each change of a piece or new output of a task."""
         changed = asyncio.Event()
         self._pages.add(changed)
-        if self._forgetting is not None:
-            self._forgetting.cancel()
         return changed
 
     def leave(self, changed: asyncio.Event) -> None:
-        """Forget a page, and some time after the last one the run."""
+        """Forget a page, and after the last one the run."""
         self._pages.discard(changed)
         if not self._pages:
-            self._forgetting = self._loop.call_later(self._linger, self._stop)
-
-    def _stop(self) -> None:
-        self._forget()
-        self._is_forgotten.set()
+            self._forget()
+            self._is_forgotten.set()
 
     # ---- in the thread
 
@@ -144,21 +132,11 @@ class RunFeed:
             self._publish("timeline", {**self._timeline.as_json(), "messages": self._messages[-_MOST_MESSAGES:]})
             self._publish("machines", machines_of(self.directory, observer.job, self._gpus))
         waits = records.as_json(waits_of(observer.job, observer.epoch)) if observer.outcome is Outcome.LIVE else []
-        more = {"explanation": records.as_json(explained), "waits": waits, "size": self._size_on_disk()}
+        more = {"explanation": records.as_json(explained), "waits": waits}
         self._publish("status", {**records.as_json(current), **more, "now": time.time()})
         self.pieces.pop("trouble", None)
         if observer.outcome is Outcome.LIVE:
             self._is_forgotten.wait(_MIN_INTERVAL + _PER_TASK * len(current.tasks))
-
-    def _size_on_disk(self) -> int | None:
-        """Return the recent size of the run directory in bytes; None if it is unreadable."""
-        if time.monotonic() >= self._size_until:
-            try:
-                self._size = tree_size(self.directory)
-            except (TflaunchError, OSError):  # a file may have gone in between
-                self._size = None
-            self._size_until = time.monotonic() + _BETWEEN_SIZES
-        return self._size
 
     def _catch_up(self, observer: Observer) -> list[ObservedStep]:
         steps = observer.catch_up()
@@ -194,14 +172,13 @@ class RunFeed:
 class Feeds:
     """The feeds of all runs that pages show."""
 
-    def __init__(self, linger: float = _LINGER) -> None:
-        self._linger = linger
+    def __init__(self) -> None:
         self._feeds: dict[Path, RunFeed] = {}
 
     def enter(self, directory: Path) -> tuple[RunFeed, asyncio.Event]:
         """Enter a page into a run's feed, in the event loop; return feed and event."""
         if directory not in self._feeds:
-            self._feeds[directory] = RunFeed(directory, self._linger, partial(self._feeds.pop, directory))
+            self._feeds[directory] = RunFeed(directory, partial(self._feeds.pop, directory))
         feed = self._feeds[directory]
         return feed, feed.enter()
 

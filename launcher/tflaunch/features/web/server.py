@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import hmac
 import logging
@@ -18,14 +17,12 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tflaunch.features.port_holder import LOOPBACK, listen_on_first
 from tflaunch.features.web.app import make_app
 
 USUAL_PORT = 7575
 _BACKLOG = 128
-_MOST_IDLE = 128  # with hundreds of pages, and a backlog that is accepted at once, below the usual limit of descriptors
 _PATIENCE = 1  # seconds at the end for streams to close
 TOKEN = "token"  # noqa: S105 (the name of a parameter)
 _NAMES = frozenset(("localhost", "127.0.0.1", "[::1]"))
@@ -49,34 +46,6 @@ _NO_COOKIE = (
     "This page opens with the link that <code>tflaunch web</code> prints. Each link works once, for one browser, until"
     " that command ends."
 )
-
-
-class _Connection(H11Protocol):
-    """A connection of any local user; those that only wait make room for others.
-
-    None is closed for its age: a browser on a busy machine may connect long before it asks, and a page of which one
-    part was lost stays empty.
-    """
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Close the connection that has been idle for longest if too many are."""
-        super().connection_made(transport)
-        self.idle_since = self.loop.time()
-        self._answered: object = None
-        idle = [each for each in self.connections if isinstance(each, _Connection) and each.is_idle]
-        if len(idle) > _MOST_IDLE:
-            min(idle, key=lambda each: each.idle_since).transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        """Read the next part of a request."""
-        if self.is_idle and self.cycle is not self._answered:  # the first part after an answer
-            self._answered, self.idle_since = self.cycle, self.loop.time()
-        super().data_received(data)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it has no request, or only a part of one."""
-        return self.cycle is None or self.cycle.response_complete
 
 
 def serve(
@@ -116,7 +85,7 @@ def serve(
         app = Guarded(make_app(), access, chosen, "/" if run is None else f"/#/{run.name}")
         config = uvicorn.Config(
             app,
-            http=_Connection,
+            http="h11",
             backlog=_BACKLOG,
             ws="none",
             loop="asyncio",

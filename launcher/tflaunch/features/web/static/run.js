@@ -177,7 +177,6 @@ function factsOf(status, timeline) {
   if (status.hosts.length > 1) facts.push(counted(status.hosts.length, "host"));
   facts.push(`started ${clock(status.started, true)}`, status.exit_code === null ? `for ${duration(end - status.started)}` : `lasted ${duration(end - status.started)}`);
   if (status.exit_code !== null) facts.push(`exit code ${status.exit_code}`);
-  if (status.size) facts.push(`${memory(status.size)} on disk`);
   if (status.restart) facts.push(status.restart);
   const first = status.tasks.find((task) => task.step); // as the list of runs and the end of a run say it
   if (first) facts.push(`step ${count(first.step)}`);
