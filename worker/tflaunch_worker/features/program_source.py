@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import os
 import re
+import stat
+import warnings
 from typing import Iterator
 
 SCRIPT = "script"
@@ -78,3 +80,30 @@ def module_file(place: str) -> str | None:
         if os.path.isfile(path):
             return path
     return None
+
+
+def read_source(path: str, most: int) -> bytes:
+    """Return the bytes of a regular file; nothing else is read, as it might block.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is something else, or has more than ``most`` bytes.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("it is not a regular file")
+        read = file.read(most + 1)
+    if len(read) > most:
+        raise ValueError("it is too large")
+    return read
+
+
+def parse_source(text: str | bytes) -> ast.Module:
+    """Return the syntax tree of a program.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: it is none.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about escapes in texts, which Python would print
+        return ast.parse(text)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
-import stat
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -157,8 +154,8 @@ def read_program(file: Path, root: Path) -> Program:
     while waiting and len(texts) < _MOST_FILES:
         path = waiting.pop(0)
         try:
-            read = _read_bytes(path, left)
-            text = ProgramText(Path(path), _parse(read), is_program=not texts)
+            read = program_source.read_source(path, left)
+            text = ProgramText(Path(path), program_source.parse_source(read), is_program=not texts)
         except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
             if not texts:
                 return Program(file, _why_unreadable(error))
@@ -170,23 +167,6 @@ def read_program(file: Path, root: Path) -> Program:
         waiting += [each for each in dict.fromkeys(found) if each not in seen]
         seen.update(found)
     return _Summary(texts, str(root), is_complete and not waiting).program()
-
-
-def _read_bytes(path: str, most: int) -> bytes:
-    """Return the bytes of a regular file; nothing else is read, as it might block."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("it is not a regular file")
-        read = file.read(most + 1)
-    if len(read) > most:
-        raise ValueError("it is too large")
-    return read
-
-
-def _parse(text: bytes) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about escapes in texts, which Python would print
-        return ast.parse(text)
 
 
 def _why_unreadable(error: Exception) -> str:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-import stat
 import sys
-import warnings
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
@@ -24,6 +22,8 @@ from tflaunch_worker.features.program_source import (
     imported_files,
     module_file,
     module_places,
+    parse_source,
+    read_source,
 )
 
 _READ_AT_IMPORT = re.compile(
@@ -255,22 +255,7 @@ def _parse(files: _Files, path: str) -> ast.Module:
     Raises:
         OSError, SyntaxError, ValueError, RecursionError, MemoryError: it cannot be read.
     """
-    text: str | bytes = files.text
-    if path:
-        text = _read(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about escapes in texts, which Python would print
-        return ast.parse(text)
-
-
-def _read(path: str) -> bytes:
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a pipe would never end
-            raise ValueError("it is not a regular file")
-        text = file.read(_MOST_BYTES + 1)
-    if len(text) > _MOST_BYTES:
-        raise ValueError("it is too large")
-    return text
+    return parse_source(read_source(path, _MOST_BYTES) if path else files.text)
 
 
 def check_function(
