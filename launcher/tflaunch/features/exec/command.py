@@ -9,11 +9,11 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple
 
 import click
 
@@ -24,16 +24,13 @@ from tflaunch.client.control_client import ControlClient
 from tflaunch.client.runs import NoSupervisorError
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.wording import listed
-from tflaunch.interruptible import wait_readable
+from tflaunch.interruptible import handle_signals, wait_readable
 from tflaunch.plan import selectors
 from tflaunch.plan.model import Plan
 from tflaunch.tui import formatting, terminal
 from tflaunch.tui.screen import TaskLines, prefix
 from tflaunch_worker import fields
 from tflaunch_worker.features.exec.running_command import PART, WINDOW
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _LIKE_A_TASK = re.compile(r"\b(chief|worker|ps|evaluator)[-/](\d+)$")  # as containers and pods are called
 _TASK = r"\1:\2"
@@ -80,7 +77,7 @@ def exec_(words: tuple[str, ...], command: tuple[str, ...], on_all: bool) -> int
             ended = remote.run(lines.show, None)
             lines.flush()
         else:
-            with terminal or nullcontext():
+            with nullcontext() if terminal is None else terminal.taken_over():
                 ended = remote.run(_show, sys.stdin.fileno())
     finally:
         remote.close()
@@ -257,27 +254,20 @@ class OwnTerminal:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._before = termios.tcgetattr(descriptor)
         self.changes, self._changed = os.pipe()
 
-    def __enter__(self) -> Self:
+    @contextmanager
+    def taken_over(self) -> Iterator[None]:
+        """Take it over, and give it back as it was."""
+        before = termios.tcgetattr(self._descriptor)
         # After a stop, which CONT ends, a shell has changed its modes.
-        changing = (signal.SIGWINCH, signal.SIGCONT)
-        self._handlers = {number: signal.signal(number, self._note_change) for number in changing}
-        tty.setraw(self._descriptor, termios.TCSADRAIN)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        try:
-            termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
-        except termios.error:
-            pass  # it is gone
-        os.close(self.changes)
-        os.close(self._changed)
+        with handle_signals((signal.SIGWINCH, signal.SIGCONT), self._note_change):
+            tty.setraw(self._descriptor, termios.TCSADRAIN)
+            try:
+                yield
+            finally:
+                with suppress(termios.error):  # it is gone
+                    termios.tcsetattr(self._descriptor, termios.TCSADRAIN, before)
 
     def take_change(self) -> dict[str, int]:
         """Return its size after a change."""
