@@ -47,7 +47,7 @@ def test_up_d_tells_what_kept_it_from_beginning(launch: Launch) -> None:
         port = taken.getsockname()[1]
         started = launch.run("up", "-d", launch.shell("true"), "--metrics-port", port)
     assert started.returncode == 3
-    holder = rf"\S+ \(pid {os.getpid()}\)"
+    holder = rf"pid {os.getpid()} \(.+\)"
     assert re.fullmatch(rf"tflaunch: --metrics-port {port} is held by {holder}; choose another port\n", started.stderr)
     assert not list(launch.home.glob("runs/*"))
 

@@ -6,13 +6,10 @@ import errno
 import socket
 from collections.abc import Sequence
 
-import psutil
-
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch_worker.printable import printable
+from tflaunch_worker.agent.network import listening_sockets
 
 LOOPBACK = "127.0.0.1"
-_COVERING = (LOOPBACK, "0.0.0.0", "::", f"::ffff:{LOOPBACK}")  # noqa: S104 - their listeners have LOOPBACK's port
 
 
 def listen_on_first(ports: Sequence[int], backlog: int = 1) -> socket.socket:
@@ -36,18 +33,6 @@ def listen_on_first(ports: Sequence[int], backlog: int = 1) -> socket.socket:
 
 
 def why_unusable(port: int, error: OSError) -> str:
-    """Return why a port cannot be bound: ``is held by python (pid 4711)``."""
-    holder = _holder(port) if error.errno == errno.EADDRINUSE else None
+    """Return why a port cannot be bound: ``is held by pid 4711 (python a.py)``."""
+    holder = listening_sockets.owner(port) if error.errno == errno.EADDRINUSE else None
     return f"is held by {holder}" if holder else f"cannot be used: {error.strerror}"
-
-
-def _holder(port: int) -> str | None:
-    """Return name and pid of a port's listener; None if this user may not see it."""
-    try:
-        for connection in psutil.net_connections("tcp"):
-            covers = connection.laddr and connection.laddr.port == port and connection.laddr.ip in _COVERING
-            if connection.status == psutil.CONN_LISTEN and covers and connection.pid is not None:
-                return f"{printable(psutil.Process(connection.pid).name())} (pid {connection.pid})"
-    except psutil.Error:
-        pass  # it has just exited, or is another user's
-    return None

@@ -34,7 +34,7 @@ def test_it_serves_an_ended_run_until_a_signal(launch: Launch) -> None:
         port = taken.getsockname()[1]
         refused = launch.run("tensorboard", "--port", port)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert f"port {port} is held by {psutil.Process().name()} (pid {os.getpid()});" in refused.stderr
+    assert f"port {port} is held by pid {os.getpid()} (" in refused.stderr
     (launch.directory / "tensorboard" / "main.py").write_text("raise SystemExit(7)")
     failed = launch.run("tensorboard", code=125)
     assert "TensorBoard exited with code 7" in failed.stderr
