@@ -174,9 +174,9 @@ VERDICTS: dict[str, tuple[tuple[Evidence, ...], str, str]] = {
         "no verdict yet: the last output or step was 4 s ago; ask again in 4 s"),
     "whose last output is old": ((w0(silence=60.0), w1(SLEEPS, silence=9.0)), "worker:1", ""),
     "a training whose steps go on": ((w0(silence=60.0, step=4, age=5.0), w1(SLEEPS, silence=60.0)), "", ""),
-    "a child that is stopped is told with the line that waits for it": (
+    "a program that waits for a child is told with the line that does": (
         (w0(), with_child(w1(thread(TRAIN, wchan="do_wait")))), "worker:1",
-        "worker:1 waits for a process that it started: sleep, which is stopped (SIGSTOP, pid 8) (train.py, line 28)"),
+        "worker:1 waits for a process that it started (train.py, line 28)"),
     "it holds up nobody while the program trains": ((w0(), with_child(w1(MOVING_STEP))), "", ""),
     "children of one that waits in TensorFlow, as of its input, do not excuse others": (
         (with_child(w0(), state="S", cpu=1.0), w1(thread(DATA))), "worker:1", ""),

@@ -127,7 +127,7 @@ def position_of(task: TaskStatus, evidence: Evidence | None) -> Position:
     if not is_stuck and (kind in _MAY_WORK or (kind is Kind.SERVES and _wants_cpu(working))):
         kind = Kind.WORKS
     is_stuck = is_stuck and not _is_in_time(evidence)
-    does = _does(kind, working, process, thread, own) + _stopped_children(kind, process, evidence.processes)
+    does = _does(kind, working, process, thread, own)
     does = _left(thread, does) if thread in _left_threads(process) else does
     if is_stuck and kind in (Kind.SERVES, Kind.LIBRARY) and (held := _held_by_file(process)):
         kind, does = Kind.FILE, f"has a thread in TensorFlow that {_waits_for(held)}"
@@ -158,14 +158,6 @@ def _held_by_file(process: Process) -> Thread | None:
 def _program(processes: Sequence[Process]) -> Process:
     """Return the user's program: the first process with Python stacks, else the first."""
     return next((process for process in processes if any(thread.frames for thread in process.threads)), processes[0])
-
-
-def _stopped_children(kind: Kind, program: Process, processes: Sequence[Process]) -> str:
-    """Return a clause on another, stopped process for which a task's program may wait."""
-    stopped = [process for process in processes if process is not program and process.state in ("T", "t")]
-    if not stopped or kind is not Kind.OWN:
-        return ""
-    return f": {stopped[0].name}, which is stopped (SIGSTOP, pid {stopped[0].pid})"
 
 
 def _telling(process: Process) -> Thread:

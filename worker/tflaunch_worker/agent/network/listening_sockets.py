@@ -52,7 +52,7 @@ def ports_of(pid: int) -> set[int]:
 
     A fork of ours has our sockets, too, until it executes its program.
     """
-    own = _sockets_of(str(pid)) - _sockets_of("self")
+    own = links_of(str(pid)) - links_of("self")
     return {found.port for found in _all() if _link(found) in own}
 
 
@@ -66,7 +66,7 @@ def owner(port: int) -> str | None:
     pids = [name for name in os.listdir("/proc") if name.isdigit()]
     pid = next((name for name in pids if _is_held_for(name, port)), None)
     if pid is None and links:
-        pid = next((name for name in pids if not links.isdisjoint(_sockets_of(name))), None)
+        pid = next((name for name in pids if not links.isdisjoint(links_of(name))), None)
     if pid is None:
         return None
     run = _variables(pid).get("TFLAUNCH_RUN", "")
@@ -105,7 +105,7 @@ def _link(found: Listener) -> str:
     return f"socket:[{found.inode}]"
 
 
-def _sockets_of(pid: str) -> set[str]:
+def links_of(pid: str) -> set[str]:
     """Return the /proc link targets of what a process has open."""
     links = set()
     with suppress(OSError):  # another user's process, or an exited one

@@ -32,21 +32,8 @@ _MOST_FRAMES = 4000  # of a task
 _LONGEST_PATH, _LONGEST_NAME = 300, 200  # characters
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ON_DESCRIPTOR = ("pipe", "fifo", "sock", "skb", "tcp", "unix", "wait_woken", "inet", "fuse", "nfs", "tty")
-_ON_FILE = (
-    "pipe",
-    "fifo",
-    "partner",
-    "flock",
-    "locks_lock",
-    "setlk",
-    "fuse",
-    "request_wait",
-    "nfs",
-    "rpc",
-    "folio",
-    "io_sched",
-)
 _ON_LOCK = ("flock", "locks_lock", "setlk")
+_ON_FILE = (*_ON_LOCK, "pipe", "fifo", "partner", "fuse", "request_wait", "nfs", "rpc", "folio", "io_sched")
 _STATES = {1: "established", 2: "connecting", 10: "listening"}  # of the kernel's numbering
 
 

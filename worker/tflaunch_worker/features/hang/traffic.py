@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from contextlib import suppress
 
 from tflaunch_worker import procfs
+from tflaunch_worker.agent.network import listening_sockets, netlink
 
-_SOCK_DIAG, _BY_FAMILY, _DUMP = 4, 20, 0x301  # of linux/netlink.h and linux/sock_diag.h
+_SOCK_DIAG, _BY_FAMILY = 4, 20  # of linux/netlink.h and linux/sock_diag.h
 _ESTABLISHED, _INFO = 1, 2  # of linux/tcp_states.h and linux/inet_diag.h
-_HEADER = struct.Struct("=LHHLL")
 _REQUEST = struct.Struct("=BBBxL48x")
 _INODE_AT, _ATTRIBUTES_AT = 68, 72  # in struct inet_diag_msg
 _ACKED_AT = 120  # bytes acknowledged, then bytes received, in struct tcp_info
-_PATIENCE = 1.0  # seconds; the kernel answers at once
-_MOST = 1 << 16  # bytes of one answer
+_SOCKET = "socket:["
 _PAGE = os.sysconf("SC_PAGESIZE")
 
 
@@ -54,18 +54,8 @@ def _namespace_of(pid: int | str) -> str:
 
 def sockets_of(pid: int) -> set[int]:
     """Return the inodes of a process's sockets."""
-    inodes = set()
-    try:
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            try:
-                kind, _, inode = os.readlink(f"/proc/{pid}/fd/{name}").partition(":[")
-            except OSError:
-                continue
-            if kind == "socket":
-                inodes.add(int(inode[:-1]))
-    except OSError:
-        pass  # it is gone, or another user's
-    return inodes
+    links = listening_sockets.links_of(str(pid))
+    return {int(link[len(_SOCKET) : -1]) for link in links if link.startswith(_SOCKET)}
 
 
 def _octets(pid: int) -> int:
@@ -82,29 +72,11 @@ def _octets(pid: int) -> int:
 def _read_sockets(family: int) -> dict[int, int]:
     """Return the bytes moved over each established TCP connection by its inode."""
     moved: dict[int, int] = {}
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
-            kernel.settimeout(_PATIENCE)
-            request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 1 << _ESTABLISHED)
-            kernel.send(_HEADER.pack(_HEADER.size + len(request), _BY_FAMILY, _DUMP, 1, 0) + request)
-            while _take(kernel.recv(_MOST), moved):
-                pass
-    except (OSError, struct.error):  # some sandboxes have no such sockets
-        pass
+    question = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), 1 << _ESTABLISHED)
+    with suppress(OSError, struct.error):  # some sandboxes have no such sockets
+        for message in netlink.dump(_SOCK_DIAG, _BY_FAMILY, question):
+            (inode,) = struct.unpack_from("=L", message, _INODE_AT)
+            info = dict(netlink.attributes(message[_ATTRIBUTES_AT:])).get(_INFO, b"")
+            if len(info) >= _ACKED_AT + 16:
+                moved[inode] = sum(struct.unpack_from("=QQ", info, _ACKED_AT))
     return moved
-
-
-def _take(answer: bytes, moved: dict[int, int]) -> bool:
-    """Add the connections of one answer of the kernel; return whether more follow."""
-    while len(answer) >= _HEADER.size:
-        length, kind = _HEADER.unpack_from(answer)[:2]
-        if kind != _BY_FAMILY:
-            return False  # the end, or an error
-        message, answer = answer[_HEADER.size : length], answer[(length + 3) & ~3 :]
-        inode, at = struct.unpack_from("=L", message, _INODE_AT)[0], _ATTRIBUTES_AT
-        while at + 4 <= len(message):
-            size, name = struct.unpack_from("=HH", message, at)
-            if name == _INFO and size >= 4 + _ACKED_AT + 16:
-                moved[inode] = sum(struct.unpack_from("=QQ", message, at + 4 + _ACKED_AT))
-            at += max((size + 3) & ~3, 4)
-    return True
