@@ -5,7 +5,7 @@ The agent only measures; the supervisor decides what it means.
 
 from __future__ import annotations
 
-import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict
 
 from tflaunch_worker import procfs
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
     Tell = Callable[[Dict[str, Any]], object]
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _PERIOD = 10.0  # seconds between two measurements
-_BETWEEN_SCANS = 60.0  # seconds for which the processes of a task are known; less at first
 _FEWEST_BYTES = 64 * 2**20  # growth that is reported after a kill for lack of memory
 _SHORTEST_GROWTH = 30.0  # seconds
 
@@ -47,12 +45,10 @@ class VitalsReporter:
         self._tell = tell
         self._tasks: dict[str, _Watched] = {}
         self._is_scheduled = False
-        self._scan_at = 0.0
 
     def add(self, task: str, attempt: int, pid: Callable[[], int]) -> None:
         """Measure a task; ``pid`` returns its process, 0 before there is one."""
-        self._tasks[task] = _Watched(attempt, pid, self._loop.now())
-        self._scan_at = self._loop.now()
+        self._tasks[task] = _Watched(attempt, pid)
         if not self._is_scheduled:
             self._schedule()
 
@@ -76,22 +72,16 @@ class VitalsReporter:
         self._is_scheduled = False
         if not self._tasks:
             return
-        now = self._loop.now()
-        if now >= self._scan_at or any(each.pid() not in [0, *each.pids] for each in self._tasks.values()):
-            self._scan(now)
-        self._tell({"room": self._room(), "tasks": {task: each.measure(now) for task, each in self._tasks.items()}})
-        self._schedule()
-
-    def _scan(self, now: float) -> None:
-        """List each task's processes: shells start programs, and programs start others."""
         leaders = {pid: task for task, watched in self._tasks.items() if (pid := watched.pid())}
-        for watched in self._tasks.values():
-            watched.pids = [watched.pid()] if watched.pid() else []
-        for pid, task in sorted(owners_of(procfs.processes(), leaders).items()):
-            if pid not in self._tasks[task].pids:
-                self._tasks[task].pids.append(pid)
-        youngest = min(now - watched.since for watched in self._tasks.values())
-        self._scan_at = now + min(youngest, _BETWEEN_SCANS)
+        processes = procfs.processes()
+        rss: Counter[str] = Counter()
+        for pid, task in owners_of(processes, leaders).items():
+            rss[task] += processes[pid].rss_bytes
+        now = self._loop.now()
+        self._tell(
+            {"room": self._room(), "tasks": {task: each.measure(now, rss[task]) for task, each in self._tasks.items()}}
+        )
+        self._schedule()
 
 
 class MemoryService(Service):
@@ -131,16 +121,13 @@ class MemoryService(Service):
 class _Watched:
     """A task that is measured."""
 
-    def __init__(self, attempt: int, pid: Callable[[], int], since: float) -> None:
+    def __init__(self, attempt: int, pid: Callable[[], int]) -> None:
         self.attempt = attempt
         self.pid = pid
-        self.pids: list[int] = []
-        self.since = since
         self.memory = MemorySeries()
 
-    def measure(self, now: float) -> dict[str, Any]:
-        """Return attempt and memory, and note the memory."""
-        rss = _rss_of(self.pids)
+    def measure(self, now: float, rss: int) -> dict[str, Any]:
+        """Note the memory, and return it with the attempt."""
         if rss:
             self.memory.add(now, rss)
         return {"attempt": self.attempt, "rss": rss}
@@ -156,8 +143,3 @@ class _Watched:
         began, first = min(points, key=lambda point: point[1])
         at, last = points[-1]
         return last - first, at - began, first, last
-
-
-def _rss_of(pids: list[int]) -> int:
-    words = [(procfs.read(f"/proc/{pid}/statm") or "").split() for pid in pids]
-    return sum(int(each[1]) for each in words if len(each) > 1) * _PAGE
