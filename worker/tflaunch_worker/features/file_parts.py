@@ -144,6 +144,13 @@ def open_inside(directory: str, path: str) -> int:
         os.close(inside)
 
 
+def leads_through(path: str, others: Collection[str]) -> str:
+    """Return which of other paths a path leads through, "" for none."""
+    parts = path.split("/")
+    above = ("/".join(parts[:count]) for count in range(1, len(parts)))
+    return next((each for each in above if each in others), "")
+
+
 def unlink_if_there(path: str) -> None:
     """Remove a file, if there is one."""
     try:

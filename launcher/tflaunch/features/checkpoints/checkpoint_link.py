@@ -5,7 +5,7 @@ What waits for a host is forgotten with the link, and begun again by the waiter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from tflaunch.agents.calls import Begin, Call, Waiter
@@ -15,6 +15,7 @@ from tflaunch.features.uploads import HashedFile, Piece, Upload, read_wanted
 from tflaunch.records import Range, read_record
 from tflaunch_worker import fields
 from tflaunch_worker.features.checkpoints.saved_checkpoints import MOST_FILES
+from tflaunch_worker.features.file_parts import leads_through
 from tflaunch_worker.printable import printable
 
 
@@ -200,12 +201,6 @@ def _read_checkpoint(found: Any) -> FoundCheckpoint:
     checkpoint = read_record(FoundCheckpoint, found)
     paths = {file.path for file in checkpoint.files}
     is_possible = 0 < len(paths) == len(checkpoint.files) <= MOST_FILES
-    if not is_possible or any(_is_below(path, paths) for path in paths):
+    if not is_possible or any(leads_through(path, paths) for path in paths):
         raise ValueError("its agent lists what cannot be a checkpoint")
     return checkpoint
-
-
-def _is_below(path: str, others: Collection[str]) -> bool:
-    """Whether a path leads through another file."""
-    parts = path.split("/")
-    return any("/".join(parts[:count]) in others for count in range(1, len(parts)))

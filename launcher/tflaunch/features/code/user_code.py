@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch import private_files
@@ -22,7 +22,7 @@ from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.uploads import Piece, Upload, read_wanted
 from tflaunch.plan.model import FUNCTION_DIRECTORY, Plan, SyncPlan
 from tflaunch_worker import wire
-from tflaunch_worker.features.file_parts import hash_file
+from tflaunch_worker.features.file_parts import hash_file, leads_through
 from tflaunch_worker.function import SEARCHED
 
 _MOST_FILES = 50_000  # the list of their hashes must fit into one message
@@ -96,10 +96,9 @@ def _in_function(directory: Path) -> dict[str, File]:
 
 def _refuse_files_behind_links(files: Iterable[str], links: Collection[str]) -> None:
     for inner in [*files, *links]:
-        for parent in PurePosixPath(inner).parents:
-            if str(parent) in links:
-                message = f"sync.paths: {inner} lies behind the link {parent}; name only one of them"
-                raise TflaunchError(message, EXIT_USAGE)
+        if parent := leads_through(inner, links):
+            message = f"sync.paths: {inner} lies behind the link {parent}; name only one of them"
+            raise TflaunchError(message, EXIT_USAGE)
 
 
 def _cannot(path: Path, error: OSError) -> TflaunchError:

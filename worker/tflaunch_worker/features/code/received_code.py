@@ -19,6 +19,7 @@ from tflaunch_worker.features.file_parts import (
     ArrivingFiles,
     FilesError,
     hash_file,
+    leads_through,
     reason_of,
     unlink_if_there,
 )
@@ -181,8 +182,7 @@ class Files:
 def _refuse_paths_through_links(files: list[str], links: list[str]) -> None:
     known = set(links)
     for path in files + links:
-        parts = path.split("/")
-        if any("/".join(parts[:count]) in known for count in range(1, len(parts))):
+        if leads_through(path, known):
             raise ValueError(f"{path!r} leads through a link")
 
 
