@@ -110,7 +110,6 @@ FIRST_PORT = 100_000
 _LOWEST_PORT, _BEHIND_PORTS = 10_000, 32_768  # where Linux's range for outgoing connections begins
 _PORTS_OF_JOB = 64  # minimum: jobs with equal port counts and consecutive IDs never collide
 _NODE = "<node {} of the job>"
-_ALL_PARTS = 3  # H:M:S
 _STEP = 3  # length of a group in `split`'s result: the text between two nodes, and the pattern's two groups
 _NODES_IN_TEXT = re.compile(r"<node (\d+) of the job>(?::(1\d{5})(?!\d))?")
 """Placeholder for a node name and an optional port: not written by users, unchanged by JSON, quoted by shells."""

@@ -20,6 +20,7 @@ from tflaunch.plan import placeholders
 from tflaunch.plan.gpu_shares import trains_on_gpu
 from tflaunch.plan.model import Machine, Plan
 from tflaunch.plan.placement import with_gpus
+from tflaunch.plan.task_rules import texts_of
 
 Rule = Callable[[Spec], Iterator[Problem]]
 
@@ -29,7 +30,7 @@ def _texts_of_tflaunch(spec: Spec) -> Iterator[Problem]:
     directories = dict(_directories(spec))
     if spec.tensorboard is not None:
         directories["tensorboard"] = spec.tensorboard
-    for where, text in (*_texts(spec), *directories.items()):
+    for where, text in (dict(texts_of(spec)) | directories).items():
         if HOST_VALUE in text or (where in directories and text.startswith("~")):
             why = "is filled in by tflaunch's agent, and no other engine has one"
         elif templates.ATTEMPT in placeholders.names(text):
@@ -76,31 +77,15 @@ def alike_texts(spec: Spec) -> Iterator[Problem]:
         if {"task.index", "task.name"}.intersection(placeholders.names(text)):
             message = f"{text!r:.60} differs among the tasks of a role, and their pods are alike"
             yield Problem.error(where, message, "put {task.index} into the command or the environment")
-    for where, text in _texts(spec):
+    for where, text in texts_of(spec):
         if re.search(r"[0-9]\{task\.index\}|\{task\.(index|name)\}[0-9]", text):
             message = f"{text!r:.60} has a digit beside the index, which Kubernetes could not tell apart"
             yield Problem.error(where, message, "put another letter between them")
 
 
-def _texts(spec: Spec) -> Iterator[tuple[str, str]]:
-    for where, env in _environments(spec):
-        yield from ((f"{where}.{name}", value) for name, value in env.items())
-    yield from (("command", word) for word in spec.command or ())
-    for kind, parts in (("roles", spec.roles), ("sidecars", spec.sidecars)):
-        for name, part in parts.items():
-            yield from ((f"{kind}.{name}.command", word) for word in part.command or ())
-
-
-def _environments(spec: Spec) -> Iterator[tuple[str, Mapping[str, str]]]:
-    yield "env", spec.env
-    for kind, parts in (("roles", spec.roles), ("sidecars", spec.sidecars), ("hosts", spec.hosts)):
-        yield from ((f"{kind}.{name}.env", part.env) for name, part in parts.items())
-
-
 def _directories(spec: Spec) -> Iterator[tuple[str, str]]:
-    directories = {"workdir": spec.workdir}
-    directories |= {f"roles.{name}.workdir": role.workdir for name, role in spec.roles.items()}
-    yield from ((where, directory) for where, directory in directories.items() if directory is not None)
+    """Yield the directories of roles, also of all: those of hosts are replaced with the hosts."""
+    return ((where, text) for where, text in texts_of(spec) if re.fullmatch(r"(roles\.[^.]+\.)?workdir", where))
 
 
 def own_addresses(spec: Spec) -> Iterator[Problem]:
