@@ -204,16 +204,12 @@ def _contents(run: Path, diagnosis: str, with_logs: bool) -> Iterator[tuple[Entr
             redactor = Redactor(values)
             try:
                 note = _copy(path, most, shown, redactor)
-            except _NotPackedError as error:
-                yield Entry(name, 0, 0, f"not packed, {error}"), None
+            except OSError as error:
+                yield Entry(name, 0, 0, f"not packed, {error.strerror}"), None
                 continue
             size = shown.tell()
             shown.seek(0)
             yield Entry(name, size, redactor.hidden, note), shown
-
-
-class _NotPackedError(Exception):
-    """A file cannot be read, or is not a regular file."""
 
 
 def _sources(run: Path) -> Iterator[tuple[str, Path, int | None]]:
@@ -232,16 +228,13 @@ def _copy(path: Path, most: int | None, out: IO[bytes], redactor: Redactor) -> s
     """Copy a file without secrets; return a note on the part that is included.
 
     Cutting off the beginning of a file may cut a secret in half, which is then not recognized: the text before the
-    first complete line is left out, too. A file that cannot be read is a `_NotPackedError`.
+    first complete line is left out, too. OSError: it cannot be read, or is not a regular file.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        raise _NotPackedError(error.strerror) from None
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
-            raise _NotPackedError("it is not a regular file")
+            raise OSError(0, "it is not a regular file")
         is_cut = most is not None and state.st_size > most
         if most is not None and is_cut:
             file.seek(state.st_size - most)
