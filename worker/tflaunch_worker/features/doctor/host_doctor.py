@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Tuple
 
 from tflaunch_worker import host_vars, linux, offload, procfs, spawn
@@ -59,7 +61,8 @@ class HostDoctor(Service):
     def remove_marks(self, call: Call, message: dict[str, Any]) -> None:
         """Remove files that `leave_marks` has created."""
         for path in message["paths"]:
-            unmark(path)
+            with suppress(OSError):  # its disk is gone
+                os.unlink(path)
         call.answer()
 
     def examine(self, call: Call, message: dict[str, Any]) -> None:
@@ -111,10 +114,9 @@ def _examine(directory: str, commands: List[Tuple[spawn.Command, bool]], files: 
 
 def _free(place: str) -> int | None:
     try:
-        found = os.statvfs(place)
+        return shutil.disk_usage(place).free
     except OSError:
         return None
-    return found.f_bavail * found.f_frsize
 
 
 def _gpus() -> List[str] | None:
@@ -170,11 +172,3 @@ def mark(directory: str, token: str) -> str | None:
     except OSError:
         return None
     return path
-
-
-def unmark(path: str) -> None:
-    """Remove a probe file."""
-    try:
-        os.unlink(path)
-    except OSError:
-        pass  # its disk is gone

@@ -28,20 +28,17 @@ def _version(*names: str) -> str | None:
     return None
 
 
-def _program(words: list[str]) -> str | None:
-    """Return the program file in arguments of Python."""
-    words = list(words)
+def _program(words: list[str]) -> tuple[str, str]:
+    """Return "-m" and a module, or "" and a file, from arguments of Python; "" and "" for none."""
     while words:
-        word = words.pop(0)
-        if word == "-m" and words:
-            return _module(words[0])
-        if word == "-c":
-            return None
-        if word in _WITH_VALUE and words:
-            words.pop(0)
+        word, *words = words
+        if word in ("-m", "-c"):
+            return ("-m", words[0]) if word == "-m" and words else ("", "")
+        if word in _WITH_VALUE:
+            words = words[1:]
         elif not word.startswith("-"):
-            return word
-    return None
+            return "", word
+    return "", ""
 
 
 def _module(name: str) -> str | None:
@@ -63,14 +60,11 @@ def _source(path: str) -> bytes | None:
         return None
 
 
-def _names_module(words: list[str]) -> bool:
-    return "-m" in words and "-c" not in words[: words.index("-m")]
-
-
 def main(words: list[str]) -> None:
     """Print the report."""
     has_tensorboard = importlib.util.find_spec("tensorboard") is not None  # before `_module` adds the directory
-    path = _program(words)
+    option, name = _program(words)
+    path = _module(name) if option else name or None
     source = None if path is None else _source(path)
     backups = [match.decode("utf-8", "replace") for match in _BACKUP.findall(source or b"")]
     known = {
@@ -81,7 +75,7 @@ def main(words: list[str]) -> None:
         "has_tensorboard": has_tensorboard,
         "program": None if path is None else os.path.abspath(path),
         "sha256": None if source is None else hashlib.sha256(source).hexdigest(),
-        "is_missing": source is None and (path is not None or _names_module(words)),
+        "is_missing": source is None and bool(name),
         "backs_up": b"BackupAndRestore" in (source or b""),
         "backups": backups,
     }
