@@ -86,8 +86,7 @@ class Upload:
         self._kind = kind
         self._pieces = pieces
         self._done = done
-        self._room = ahead
-        self._unanswered = 0
+        self._ahead = self._room = ahead
         self._is_over = False
 
     def send(self) -> None:
@@ -102,17 +101,15 @@ class Upload:
         try:
             while self._room and not self._is_over and (piece := next(self._pieces, None)) is not None:
                 self._room -= 1
-                self._unanswered += 1
                 self._begin(self._kind, Waiter(self._answered, refused=self._refused), piece.body, **piece.about)
         except OSError as error:
             self._finish(answer, f"{error.filename}: {error.strerror}" if error.filename else str(error))
             return
-        if not (self._unanswered or self._is_over):
+        if self._room == self._ahead and not self._is_over:
             self._finish(answer, "")
 
     def _answered(self, message: dict[str, Any], body: bytes) -> None:
         problem = printable(fields.text({"problem": "", **message}, "problem"), _LONGEST_PROBLEM)
-        self._unanswered -= 1
         self._room += 1
         if self._is_over:
             return

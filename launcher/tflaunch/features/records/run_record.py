@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +67,10 @@ def describe(plan: Plan) -> tuple[dict[str, Any], bytes]:
 def write(path: Path, plan: Plan) -> None:
     """Write the record of a plan into a run's directory."""
     about, patch = describe(plan)
-    try:
+    with suppress(OSError):  # `tflaunch diff` says that the run has no record
         if patch:
             private_files.write_text(path / PATCH_NAME, patch.decode("utf-8", "surrogateescape"))
         private_files.write_text(path / RECORD_NAME, json.dumps(about, indent=2) + "\n")
-    except OSError:
-        pass  # `tflaunch diff` says that the run has no record
 
 
 # ---- packages and machine

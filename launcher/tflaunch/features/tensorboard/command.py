@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import click
 
@@ -138,11 +139,7 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
+        with suppress(ProcessLookupError):  # all of them are gone
             os.killpg(process.pid, number)
-        except ProcessLookupError:
-            pass  # all of them are gone
-        try:
+        with suppress(subprocess.TimeoutExpired):  # KILL is next
             process.wait(_STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            pass  # KILL is next

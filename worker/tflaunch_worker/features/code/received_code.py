@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tflaunch_worker import CHECKPOINTS_NAME, CODE_NAME, FILES_NAME, TASKS_NAME, file_trees, offload, schema
@@ -145,12 +146,10 @@ class Files:
         directory = self._place
         for parent in parents:
             directory = os.path.join(directory, parent)
-            try:
+            with suppress(FileNotFoundError):
                 if stat.S_ISDIR(os.lstat(directory).st_mode):
                     continue
                 os.unlink(directory)
-            except FileNotFoundError:
-                pass
             os.mkdir(directory, 0o700)
         target = os.path.join(directory, name)
         unlink_if_there(target)
@@ -172,11 +171,9 @@ class Files:
             return
         for name in names:
             path = os.path.join(self._cache, name)
-            try:
+            with suppress(OSError):  # another run was faster, or the file is not ours
                 if os.lstat(path).st_mtime < limit:
                     os.unlink(path)
-            except OSError:
-                pass  # another run was faster, or the file is not ours
 
 
 def _refuse_paths_through_links(files: list[str], links: list[str]) -> None:
