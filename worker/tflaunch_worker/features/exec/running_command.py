@@ -14,6 +14,7 @@ import signal
 import struct
 import termios
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Mapping, Tuple
 
@@ -290,10 +291,8 @@ def _open_pipes() -> _Streams:
 
 def _set_size(terminal: int, rows: int, columns: int) -> None:
     """Set the size of a terminal; the kernel notifies its processes (SIGWINCH)."""
-    try:
+    with suppress(OSError):  # it is a pipe
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
-    except OSError:
-        pass  # it is a pipe
 
 
 def _close(*descriptors: int) -> None:
