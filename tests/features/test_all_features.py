@@ -15,12 +15,6 @@ from tflaunch.cli.main import tflaunch, verbs
 pytestmark = pytest.mark.unit
 
 
-def test_a_verb_follows_the_one_that_it_names() -> None:
-    names = list(verbs())
-    assert names.index("stacks") == names.index("explain") + 1
-    assert names.index("init") + 1 == names.index("run")
-
-
 def test_every_suggestion_is_a_command() -> None:
     assert not set(MEANINGS) & set(verbs())
     assert [name for name in MEANINGS if "lists the commands" in no_such_command(name, verbs()).message] == []
