@@ -128,7 +128,7 @@ def test_a_supervisor_is_replaced(cluster: Cluster, launch: Launch) -> None:
 @pytest.mark.thorough
 def test_a_supervisor_that_ends_at_each_start_is_said(cluster: Cluster, launch: Launch) -> None:
     """With how the last of three has ended; the run ends, too."""
-    cluster.start(timeouts={"lease": "5s"})
+    cluster.start()
     (parent,) = psutil.Process(cluster.launcher()["pid"]).children()
     killed: set[psutil.Process] = set()
     for _ in range(3):
