@@ -14,19 +14,14 @@ from pydantic import BaseModel
 
 from tflaunch.clusterspec import foreign_fields
 from tflaunch.clusterspec.model import (
-    Container,
     Host,
     Resources,
-    Restart,
     Role,
-    Sidecar,
     Spec,
-    Timeouts,
     written_fields,
 )
 from tflaunch.clusterspec.problems import validate_data
-from tflaunch.clusterspec.validators import IN_THAT_FORM
-from tflaunch.clusterspec.values import format_place
+from tflaunch.clusterspec.values import IN_THAT_FORM, format_place
 from tflaunch.errors import Problem
 from tflaunch.plan.lint import check_spec
 
@@ -136,11 +131,7 @@ PARTS: dict[Any, tuple[str, ...]] = {
     Spec: (),
     Host: ("hosts", "h1"),
     Role: ("roles", "worker"),
-    Sidecar: ("sidecars", "KEY"),
-    Container: ("container",),
     Resources: ("container", "resources"),
-    Restart: ("restart",),
-    Timeouts: ("timeouts",),
 }
 FOREIGN = [(model, name) for model, remedies in foreign_fields.REMEDIES.items() for name in remedies]
 

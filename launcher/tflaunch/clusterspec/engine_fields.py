@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from tflaunch.clusterspec.validators import IN_THAT_FORM, ReadBy, Text, matching
-from tflaunch.clusterspec.values import InvalidValueError, show_value
+from tflaunch.clusterspec.validators import ReadBy, Text, matching, object_of
+from tflaunch.clusterspec.values import InvalidValueError, must_be, show_value
 
 _OWN_POD_FIELDS = ("containers", "hostname", "restartPolicy", "subdomain")
 _RESERVED_OPTIONS = ("array", "help", "parsable", "test-only", "uid", "usage", "version", "wait", "wrap")
@@ -25,17 +25,11 @@ def _check_option_value(value: object) -> str:
         return ""
     text = show_value(value) if isinstance(value, int) else value
     if isinstance(value, bool) or not isinstance(text, str) or not text or not text.isprintable():
-        raise InvalidValueError(
-            f"must be text, a number, or true, not {show_value(value)}",
-            "write text, or true for an option without a value",
-        )
+        raise must_be("text, a number, or true", value, "write text, or true for an option without a value")
     return text
 
 
-def _check_pod_fields(value: object) -> object:
-    if not isinstance(value, Mapping):
-        form = 'an object such as {"nodeSelector": {"gpu": "a100"}}'
-        raise InvalidValueError(f"must be {form}, not {show_value(value)}", IN_THAT_FORM)
+def _check_pod_fields(value: Mapping[object, object]) -> object:
     for field in _OWN_POD_FIELDS:
         if field in value:
             raise InvalidValueError(f"sets {field!r}, which tflaunch sets", 'remove it; the image is in "container"')
@@ -71,5 +65,9 @@ OptionValue = Annotated[
     str,
     ReadBy(_check_option_value, {"anyOf": [{"type": ["string", "integer"], "minLength": 1}, {"const": True}]}),
 ]
-PodFields = Annotated[Mapping[Text, Any], BeforeValidator(_check_pod_fields)]
+PodFields = Annotated[
+    Mapping[Text, Any],
+    BeforeValidator(_check_pod_fields),
+    object_of('an object such as {"nodeSelector": {"gpu": "a100"}}'),
+]
 """Fields of a pod's spec, which Kubernetes checks."""

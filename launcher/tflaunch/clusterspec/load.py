@@ -134,12 +134,16 @@ def apply_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -
     """
     if not settings:
         return data
-    try:
-        changed: dict[str, Any] = copy.deepcopy(data)
-        _assign_settings(source, changed, settings)
-        _check_size(changed)
-    except SpecFileError as error:
-        raise SpecError(source, [error.problem]) from None
+    changed: dict[str, Any] = copy.deepcopy(data)
+    problems = []
+    for setting in settings:
+        try:
+            _assign_setting(changed, setting)
+            _check_size(changed)
+        except SpecFileError as error:
+            problems.append(error.problem)
+    if problems:
+        raise SpecError(source, problems)
     return changed
 
 
@@ -251,17 +255,6 @@ def _check_size(data: Any) -> None:
             stack.extend((item, depth + 1) for item in value.values())
         elif isinstance(value, list):
             stack.extend((item, depth + 1) for item in value)
-
-
-def _assign_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -> None:
-    problems = []
-    for setting in settings:
-        try:
-            _assign_setting(data, setting)
-        except SpecFileError as error:
-            problems.append(error.problem)
-    if problems:
-        raise SpecError(source, problems)
 
 
 def _assign_setting(data: dict[str, Any], setting: str) -> None:

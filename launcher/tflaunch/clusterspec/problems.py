@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import types
 from collections.abc import Callable, Mapping
@@ -50,15 +51,16 @@ def validate_data(data: object) -> Spec | list[Problem]:
 
 def problems_in(error: ValidationError, data: object) -> list[Problem]:
     """Return the problems of a spec made from ``data``, in the order of the data."""
-    positions, problems = _Positions(data), []
+    problems = []
     for detail in error.errors(include_url=False):
         location = detail["loc"]
-        is_key = location[-1:] == (_OF_KEY,) and not positions.is_key(location)
+        there = functools.reduce(_inside, location[:-1], data)
+        is_key = location[-1:] == (_OF_KEY,) and not (isinstance(there, dict) and _OF_KEY in there)
         declared = _declared_at(location[:-2] if is_key else location)
         if is_key:
             declared, location = _without_wrapping(get_args(declared)[0]), location[:-1]
         message, hint = _sentence(detail, location, declared)
-        problems.append((positions.of(location), Problem("error", format_place(location), message, hint)))
+        problems.append((_position(location, data), Problem("error", format_place(location), message, hint)))
     return [problem for _, problem in sorted(problems, key=lambda one: one[0])]
 
 
@@ -158,35 +160,14 @@ def _without_wrapping(declared: Any) -> Any:
     return declared
 
 
-class _Positions:
-    """Positions of values in data, as sort keys."""
-
-    def __init__(self, data: object) -> None:
-        self._data = data
-        self._orders: dict[int, dict[Any, int]] = {}  # id of an object to the order of its keys
-
-    def of(self, location: Location) -> tuple[int, ...]:
-        """Return the position of each part of a location; missing keys come last."""
-        found, here = [], self._data
-        for part in location:
-            if isinstance(here, dict):
-                found.append(self._order(here).get(part, len(here)))
-            else:
-                found.append(part if isinstance(part, int) else 0)
-            here = _inside(here, part)
-        return tuple(found)
-
-    def is_key(self, location: Location) -> bool:
-        """Return whether the last part of a location is a key of the object at the rest."""
-        here = self._data
-        for part in location[:-1]:
-            here = _inside(here, part)
-        return isinstance(here, dict) and location[-1] in here
-
-    def _order(self, there: dict[Any, Any]) -> dict[Any, int]:
-        if id(there) not in self._orders:
-            self._orders[id(there)] = {key: number for number, key in enumerate(there)}
-        return self._orders[id(there)]
+def _position(location: Location, data: Any) -> list[int]:
+    """Return the place of each part of a location in data, to sort by; missing keys come last."""
+    position = []
+    for part in location:
+        keys = list(data) if isinstance(data, dict) else []
+        position.append(keys.index(part) if part in keys else part if isinstance(part, int) else len(keys))
+        data = _inside(data, part)
+    return position
 
 
 def _inside(data: Any, part: str | int) -> Any:

@@ -19,21 +19,20 @@ from tflaunch.clusterspec.values import (
     BRACKETED_HOST_PATTERN,
     DURATION_PATTERN,
     HOST_PATTERN,
+    IN_THAT_FORM,
     LOCALHOST,
     MAX_COUNT,
     MAX_TASKS,
     Address,
     InvalidValueError,
     bracketed,
+    must_be,
     parse_address,
     parse_duration,
     parse_host,
     show_value,
 )
 from tflaunch_worker.signals import CATCHABLE, number_of
-
-IN_THAT_FORM = "write it in that form"
-"""The remedy of a message that gives an example."""
 
 _LARGEST = 10**300
 _TEXT = {"type": "string"}
@@ -96,7 +95,7 @@ def _check_text(value: object) -> str:
     if not isinstance(value, str):
         hint = "write its JSON as text" if isinstance(value, dict) else "put it in quotes"
         hint = "put it in quotes, or leave it out" if value is None else hint
-        raise InvalidValueError(f"must be text, not {show_value(value)}", hint)
+        raise must_be("text", value, hint)
     if "\0" in value:
         raise InvalidValueError("contains a NUL character", "remove it")
     _check_encodable(value)
@@ -130,7 +129,7 @@ def matching(pattern: str, form: str, takes_numbers: bool = False) -> ReadBy:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         text = show_value(value) if is_number and takes_numbers else value
         if not isinstance(text, str) or not compiled.fullmatch(text):
-            raise InvalidValueError(f"must be {form}, not {show_value(value)}", IN_THAT_FORM)
+            raise must_be(form, value)
         return text
 
     text: JsonSchemaValue = {"type": "string", "pattern": f"^(?:{pattern})$"}
@@ -182,9 +181,7 @@ Source = Annotated[
 def _check_duration(value: object) -> float:
     seconds = parse_duration(value)
     if seconds is None:
-        raise InvalidValueError(
-            f"must be a duration, not {show_value(value)}", 'write seconds, or text such as "90s" or "1h30m"'
-        )
+        raise must_be("a duration", value, 'write seconds, or text such as "90s" or "1h30m"')
     return seconds
 
 
@@ -194,17 +191,14 @@ def _read_stall_limit(value: object) -> float | None:
 
 def _read_modules(value: object) -> object:
     if value != "auto" and not isinstance(value, list | tuple):
-        form = f'must be "auto" or a list of modules such as ["tensorflow"], not {show_value(value)}'
-        raise InvalidValueError(form, IN_THAT_FORM)
+        raise must_be('"auto" or a list of modules such as ["tensorflow"]', value)
     return ("auto",) if value == "auto" else value
 
 
 def _check_stop_signal(value: object) -> str:
     number = number_of(value) if isinstance(value, str) else None
     if number not in CATCHABLE:
-        raise InvalidValueError(
-            f"must be the name of a signal that a program can handle, not {show_value(value)}", 'write "INT" or "USR1"'
-        )
+        raise must_be("the name of a signal that a program can handle", value, 'write "INT" or "USR1"')
     assert number is not None
     return signal.Signals(number).name.removeprefix("SIG")
 
@@ -240,7 +234,7 @@ def list_of(form: str, size: int | None = None) -> BeforeValidator:
 
     def check_list(value: object) -> object:
         if not isinstance(value, list | tuple) or (size is not None and len(value) != size):
-            raise InvalidValueError(f"must be {form}, not {show_value(value)}", IN_THAT_FORM)
+            raise must_be(form, value)
         return value
 
     return BeforeValidator(check_list)
@@ -251,7 +245,7 @@ def object_of(form: str, apart: str | None = None) -> BeforeValidator:
 
     def check_object(value: object) -> object:
         if not isinstance(value, Mapping):
-            raise InvalidValueError(f"must be {form}, not {show_value(value)}", IN_THAT_FORM)
+            raise must_be(form, value)
         return {key: item for key, item in value.items() if key != apart} if apart in value else value
 
     return BeforeValidator(check_object)
@@ -276,8 +270,8 @@ def _split_command(value: object) -> object:
         except ValueError as error:
             raise InvalidValueError(f"cannot be split into words: {error}", "write it as a list of words") from None
     if not isinstance(value, list | tuple):
-        message = f'must be a list of words such as ["python", "train.py"], or text, not {show_value(value)}'
-        raise InvalidValueError(message, "write the program and its arguments")
+        form = 'a list of words such as ["python", "train.py"], or text'
+        raise must_be(form, value, "write the program and its arguments")
     if not value or value[0] == "":
         raise InvalidValueError("is empty", 'write the program and its arguments, for example ["python", "train.py"]')
     return value
@@ -288,8 +282,7 @@ def _expand_members(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | list | tuple):
         form = 'a number of local tasks, or a list such as ["10.0.0.1:2222", "10.0.0.2:2222"]'
         is_quoted = isinstance(value, str) and value.isdecimal()
-        hint = "remove the quotes" if is_quoted else IN_THAT_FORM
-        raise InvalidValueError(f"must be {form}, not {show_value(value)}", hint)
+        raise must_be(form, value, "remove the quotes" if is_quoted else IN_THAT_FORM)
     count = value if isinstance(value, int) else len(value)
     if not 1 <= count <= MAX_TASKS:
         raise InvalidValueError(f"has {show_value(count)} tasks", f"use 1 to {MAX_TASKS}, or leave the role out")
@@ -328,7 +321,7 @@ def _read_spares(value: object) -> object:
         return value
     if not isinstance(value, list | tuple):
         form = 'a number of hosts such as 1, or a list such as ["h4"]'
-        raise InvalidValueError(f"must be {form}, not {show_value(value)}", "name the hosts, or give their number")
+        raise must_be(form, value, "name the hosts, or give their number")
     return tuple(parse_host(name, 'write for example ["h4"]') for name in value)
 
 

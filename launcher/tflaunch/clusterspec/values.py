@@ -52,6 +52,15 @@ class InvalidValueError(ValueError):
         self.hint = hint
 
 
+IN_THAT_FORM = "write it in that form"
+"""The remedy of a message that gives an example."""
+
+
+def must_be(form: str, value: object, hint: str = IN_THAT_FORM) -> InvalidValueError:
+    """Return the error for a value that has another form."""
+    return InvalidValueError(f"must be {form}, not {show_value(value)}", hint)
+
+
 class Address(NamedTuple):
     """Address of a task; its host chooses and holds a port at the start if it is None."""
 
@@ -100,8 +109,8 @@ def parse_address(value: object) -> Address:
         return value
     if not isinstance(value, str):
         is_number = isinstance(value, int) and not isinstance(value, bool)
-        message = f'must be "host:port", or "host" to have the port chosen, not {show_value(value)}'
-        raise InvalidValueError(message, _A_NUMBER if is_number else 'write for example "10.0.0.1:2222"')
+        remedy = _A_NUMBER if is_number else 'write for example "10.0.0.1:2222"'
+        raise must_be('"host:port", or "host" to have the port chosen', value, remedy)
     text = value.strip()
     if "://" in text:
         raise InvalidValueError(f"{show_value(value)} is a URL", 'write "host:port" without a scheme')
