@@ -371,7 +371,7 @@ MUTANTS: Mapping[str, Edit] = {
         "agents.output.Output._known", "self._words.kept(task, attempt) or 0", "0", Invariant("I6", 26)
     ),
     "an agent may tell of tasks that it was not asked for": Edit(
-        "agents.replies._check_names", "if unknown:", "if False:", Suite("unit/test_hostile_agents.py")
+        "agents.replies.ExpectedReplies._check_names", "if unknown:", "if False:", Suite("unit/test_hostile_agents.py")
     ),
     "orders are not sent again over a new link": Edit(
         "agents.session.Session._read_greeting", "in self._outbox.begin_link()", "in ()", Invariant("I5", 1306)

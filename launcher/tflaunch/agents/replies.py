@@ -62,6 +62,8 @@ def read_pulse(message: Mapping[str, Any], last_order: int, now: float) -> Pulse
 _EVENTS_AT_ONCE = 1000  # that an agent may report, apart from those of its tasks
 _EVENTS_PER_ATTEMPT = 20
 _EVENTS_PER_SECOND = 10  # for events that recur over time
+_ASKED = {"hold_ports": "ports", "look_up_names": "names", "probe_peers": "peers"}
+"""Commands that ask about names, and the fields that hold these."""
 
 
 class ExpectedReplies:
@@ -77,28 +79,19 @@ class ExpectedReplies:
         self._event_count = 0
         self._started: set[tuple[str, int]] = set()
         self.left_files: dict[tuple[str, int, str], int] = {}
-        self._ports: set[str] = set()
-        self._names: set[str] = set()
-        self._peers: set[str] = set()
+        self._asked: dict[str, set[str]] = {kind: set() for kind in _ASKED}
         self._has_private_network = False
-        self._has_probed = False
         self.has_offered_files = False
 
     def note(self, kind: str, fields: dict[str, Any]) -> None:
         """Remember a command by its kind and fields."""
-        match kind:
-            case "start_task":
-                self._started.add((fields["task"], fields["attempt"]))
-                for name, most in fields.get("left_files", {}).items():
-                    self.left_files[(fields["task"], fields["attempt"], name)] = most
-            case "hold_ports":
-                self._ports.update(fields["ports"])
-                self._has_private_network = self._has_private_network or bool(fields.get("private"))
-            case "look_up_names":
-                self._names.update(fields["names"])
-            case "probe_peers":
-                self._peers.update(fields["peers"])
-                self._has_probed = True
+        if kind in _ASKED:
+            self._asked[kind].update(fields[_ASKED[kind]])
+            self._has_private_network = self._has_private_network or bool(fields.get("private"))
+        elif kind == "start_task":
+            self._started.add((fields["task"], fields["attempt"]))
+            for name, most in fields.get("left_files", {}).items():
+                self.left_files[(fields["task"], fields["attempt"], name)] = most
 
     def has_started(self, task: str, attempt: int) -> bool:
         """Return whether the agent was asked to start this attempt."""
@@ -117,21 +110,25 @@ class ExpectedReplies:
             about = f"attempt {event.attempt} of {event.task[:60]!r}"
             raise ValueError(f"it reports about {about}, which it was not asked for")
         match event:
-            case events.PortsHeld() | events.PortsRefused():
-                told = event.ports if isinstance(event, events.PortsHeld) else event.refused
-                _check_names("ports of", told, self._ports)
+            case events.PortsHeld(ports=told) | events.PortsRefused(refused=told):
+                self._check_names("hold_ports", "ports of", told)
             case events.NetworkRefused() if not self._has_private_network:
                 raise ValueError("it was not asked for a private network")
-            case events.NamesResolved():
-                _check_names("the names", event.found, self._names)
-            case events.PeersProbed():
-                _check_names("the peers", event.failed, self._peers)
-            case events.OutsiderRefused() | events.PortUnfenced():
-                _check_names("the fence of", [event.task], self._ports)
-            case events.PeerSeen() if not self._has_probed:
+            case events.NamesResolved(found=told):
+                self._check_names("look_up_names", "the names", told)
+            case events.PeersProbed(failed=told):
+                self._check_names("probe_peers", "the peers", told)
+            case events.OutsiderRefused(task=task) | events.PortUnfenced(task=task):
+                self._check_names("hold_ports", "the fence of", [task])
+            case events.PeerSeen() if not self._asked["probe_peers"]:
                 raise ValueError("it was not asked to look for peers")
             case events.FilesSynced() | events.FilesRefused() if not self.has_offered_files:
                 raise ValueError("it was not offered any files")
+
+    def _check_names(self, kind: str, what: str, told: Collection[str]) -> None:
+        unknown = sorted(name[:60] for name in told if name not in self._asked[kind])
+        if unknown:
+            raise ValueError(f"it was not asked for {what} {', '.join(map(repr, unknown[:3]))}")
 
     def count_event(self, now: float) -> None:
         """Limit how many events an agent can make us record.
@@ -153,12 +150,6 @@ def _own_address(text: str) -> str:
     if is_shared or (known.is_loopback and address not in netlink.LOOPBACK):
         raise ValueError(f"it cannot vouch for connections from {address}")
     return address
-
-
-def _check_names(what: str, told: Collection[str], asked: Collection[str]) -> None:
-    unknown = sorted(name[:60] for name in told if name not in asked)
-    if unknown:
-        raise ValueError(f"it was not asked for {what} {', '.join(map(repr, unknown[:3]))}")
 
 
 class EventCursor:

@@ -79,9 +79,3 @@ def find_engine(name: str) -> Engine:
             raise NotFoundError(f"engine {name!r} cannot be imported: {error}", f"mend {engines[name]}") from None
     known = f"use one of {', '.join(sorted(engines))}, or " if engines else ""
     raise NotFoundError(f"there is no engine {name!r}", f"{known}install the package that has it")
-
-
-def split_source(text: str) -> tuple[str, str]:
-    """Split ``NAME:REST`` into the engine's name and the rest."""
-    name, _, rest = text.partition(":")
-    return name, rest

@@ -53,7 +53,7 @@ def with_hosts(source: str, spec: Spec, directory: Path, *, is_offline: bool = F
 
 def _assume(where: str, role: str, spec: Spec) -> Pool:
     """Return one host for a role, or for the whole cluster, and the spare hosts of that."""
-    base.find_engine(base.split_source(where)[0])
+    base.find_engine(where.partition(":")[0])
     spares = [f"discovered-spare-{n}" for n in range(spec.spares)] if isinstance(spec.spares, int) and not role else []
     names = [f"discovered-{role}" if role else "discovered", *spares]
     return Pool(tuple(Address(name, None) for name in names), None, inherits=False)
@@ -84,7 +84,7 @@ def search(where: str, directory: Path) -> Pool:
     Raises:
         NotFoundError: there are none; says why.
     """
-    name, rest = base.split_source(where)
+    name, _, rest = where.partition(":")
     engine = base.find_engine(name)
     lines, handle = engine.find(rest, directory)
     addresses = (address for number, line in enumerate(lines, 1) for address in _on_line(line, number))

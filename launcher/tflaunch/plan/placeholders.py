@@ -8,7 +8,7 @@ notation is in `clusterspec.templates`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tflaunch.clusterspec.templates import ATTEMPT, CLUSTER, LEADER, MATRIX, NAMES, PLACEHOLDER, RUN, quote
 from tflaunch.clusterspec.values import ROLES, bracketed
@@ -45,13 +45,19 @@ def fill(process: TaskPlan, plan: Plan, run: str, attempt: str) -> TaskPlan:
         run: the run's name.
         attempt: the number of the attempt.
     """
-    texts = (*process.argv, process.workdir, *process.env.values())
-    if not any("{" in text and PLACEHOLDER.search(text) for text in texts):
+    if not any("{" in text and PLACEHOLDER.search(text) for text in _texts_of(process)):
         return process
     values = {RUN: run, ATTEMPT: attempt, **_of_task(process), **_of_cluster(plan)}
-    env = {name: filled(value, values) for name, value in process.env.items()}
-    argv = tuple(filled(word, values) for word in process.argv)
-    return process._replace(argv=argv, workdir=filled(process.workdir, values), env=env)
+    return _with_texts(process, lambda text: filled(text, values))
+
+
+def _texts_of(process: TaskPlan) -> tuple[str, ...]:
+    return (*process.argv, process.workdir, *process.env.values())
+
+
+def _with_texts(process: TaskPlan, change: Callable[[str], str]) -> TaskPlan:
+    env = {name: change(value) for name, value in process.env.items()}
+    return process._replace(argv=tuple(map(change, process.argv)), workdir=change(process.workdir), env=env)
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
@@ -71,7 +77,7 @@ def matrix_values_in(text: str) -> list[str]:
 
 def matrix_names(plan: Plan) -> list[str]:
     """Return the names of values of a matrix that are missing, by their first use."""
-    texts = (text for process in plan.processes() for text in (*process.argv, process.workdir, *process.env.values()))
+    texts = (text for process in plan.processes() for text in _texts_of(process))
     return list(dict.fromkeys(name for text in texts for name in matrix_values_in(text)))
 
 
@@ -90,18 +96,9 @@ def with_matrix(plan: Plan, values: Mapping[str, str]) -> Plan:
     """Return the plan with these values of a matrix filled in, and in its name."""
     quoted = {MATRIX + name: quote(value) for name, value in values.items()}
 
-    def filled_in(text: str) -> str:
-        return _with_values(text, quoted) if "{" in text else text
-
-    def placed(process: TaskPlan) -> TaskPlan:
-        return process._replace(
-            argv=tuple(map(filled_in, process.argv)),
-            workdir=filled_in(process.workdir),
-            env={name: filled_in(value) for name, value in process.env.items()},
-        )
-
     name = f"{plan.name}-{values_in_name(values)}"[:_LONGEST_NAME].rstrip("-")
-    return plan.with_processes(placed)._replace(name=name, matrix=dict(values))
+    placed = plan.with_processes(lambda process: _with_texts(process, lambda text: _with_values(text, quoted)))
+    return placed._replace(name=name, matrix=dict(values))
 
 
 def values_in_name(values: Mapping[str, str]) -> str:

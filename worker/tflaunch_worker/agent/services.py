@@ -209,7 +209,7 @@ class Services:
     ) -> Pending | None:
         """Start a task by a feature; if that fails before, its program is executed."""
         name = self.find_starter(command)
-        service = self._find(name) if name else None
+        service = self._find(name)
         if service is None:
             refused()
             return None
@@ -230,7 +230,7 @@ class Services:
     def expect_task(self, command: spawn.Command) -> None:
         """Let a feature prepare for a task that may be started here later."""
         name = self.find_starter(command)
-        service = self._find(name) if name else None
+        service = self._find(name)
         if service is not None:
             with self._isolated(name):
                 service.expect_task(command)

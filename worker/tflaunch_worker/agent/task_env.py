@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -36,25 +37,27 @@ class TaskEnvironments:
         self._environ = dict(os.environ)
         self._inherited = host_vars.inherited(self._environ)
         self._library = _library()
-        self._values: dict[str, str] = {}
-        self._bare: dict[str, str] = {}
         self._keras: dict[tuple[str, ...], tuple[bool, str]] = {}
         self._tensorflow: dict[tuple[str, ...], str] = {}
 
-    def known(self) -> dict[str, str]:
-        """Return the values that a plan may refer to on this host; cached."""
-        if not self._values:
-            self._values = {
-                **self._environ,
-                _SERVER: os.path.join(_PACKAGE, "training", "server.py"),
-                _CODE: os.path.join(self._directory, CODE_NAME),
-                _CORES: str(cores.usable()),
-            }
-        return self._values
+    @functools.cached_property
+    def _known(self) -> dict[str, str]:
+        """The values that a plan may refer to on this host."""
+        return {
+            **self._environ,
+            _SERVER: os.path.join(_PACKAGE, "training", "server.py"),
+            _CODE: os.path.join(self._directory, CODE_NAME),
+            _CORES: str(cores.usable()),
+        }
+
+    @functools.cached_property
+    def _bare(self) -> dict[str, str]:
+        """The environment that a task inherits instead of the agent's."""
+        return host_vars.bare_environment(sys.executable)
 
     def expand_path(self, path: str) -> str:
         """Return a path with this host's values; raise `UnknownValueError` without one."""
-        return host_vars.expand_path(path, self.known())
+        return host_vars.expand_path(path, self._known)
 
     def command(self, message: dict[str, Any], directory: str, progress: str) -> spawn.Command:
         """Return the command of a ``start_task`` order.
@@ -67,8 +70,8 @@ class TaskEnvironments:
         Raises:
             UnknownValueError: the command refers to a value that the host does not have, or to an unknown secret.
         """
-        known = self.known()
-        env = dict(self._inherited if message["inherit"] else self._bare_environment())
+        known = self._known
+        env = dict(self._inherited if message["inherit"] else self._bare)
         env.update({variable: host_vars.expand(value, known) for variable, value in message["env"].items()})
         secrets = _known_secrets(message.get("secrets") or {})
         for variable in (*message["unset"], *secrets):
@@ -109,12 +112,6 @@ class TaskEnvironments:
         if about not in self._tensorflow:
             self._tensorflow[about] = interpreter.tensorflow(argv, env)
         return {"tensorflow": self._tensorflow[about]}
-
-    def _bare_environment(self) -> dict[str, str]:
-        """Return the environment that a task inherits instead of the agent's; cached."""
-        if not self._bare:
-            self._bare = host_vars.bare_environment(sys.executable)
-        return self._bare
 
     def _choose_keras(self, argv: list[str], env: dict[str, str]) -> None:
         """Set TF_USE_LEGACY_KERAS by the installed Keras, if the plan leaves that open."""

@@ -197,7 +197,7 @@ class CommandLink:
 def _access_to(host: HostPlan) -> CommandAccess:
     if host.docker is not None:
         return CommandAccess(("docker", "exec", "--interactive", host.docker))
-    name, handle = base.split_source(host.engine or "")
+    name, _, handle = (host.engine or "").partition(":")
     try:
         engine = base.find_engine(name)
         words = engine.words(host.host, handle) or ()

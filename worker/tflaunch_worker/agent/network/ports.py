@@ -8,7 +8,6 @@ listens only as part of the fence (`fence`).
 
 from __future__ import annotations
 
-import functools
 import os
 import socket
 from typing import Callable, Iterator, Tuple
@@ -74,14 +73,8 @@ def _chosen() -> Iterator[int]:
     The kernel never picks a port from there. The choice is random, so that two launchers on one machine rarely try the
     same ports.
     """
-    width = _width()
+    width = max(procfs.first_ephemeral_port() - LOWEST_CHOSEN, 1000)
     return (LOWEST_CHOSEN + int.from_bytes(os.urandom(4), "big") % width for _ in range(_TRIES))
-
-
-@functools.lru_cache(maxsize=None)
-def _width() -> int:
-    """Return the number of ports to choose from; cached, to ask the kernel once."""
-    return max(procfs.first_ephemeral_port() - LOWEST_CHOSEN, 1000)
 
 
 def _bind(port: int) -> socket.socket:
