@@ -35,7 +35,7 @@ answers = int(sys.argv[1])
 for line in sys.stdin:
     name, *arguments = json.loads(line)
     if name == "show":
-        screen.show(arguments[0], arguments[1].encode() * arguments[2])
+        screen.show(arguments[0], arguments[1].encode() * arguments[2], None)
     elif name == "update":
         screen.update(read_record(Status, arguments[0]))
     elif name == "quit":

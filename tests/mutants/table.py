@@ -766,7 +766,7 @@ MUTANTS: Mapping[str, Edit] = {
         "store.log_writer.TaskLog._miss", "self._gap += size", "pass", Invariant("I6", 223)
     ),
     "later output of a task is shown before earlier output": Edit(
-        "tui.backlog.Backlog.take", "self._entries.popleft()", "self._entries.pop()", Invariant("I16", 1)
+        "tui.backlog.Backlog.add", "elif not self._stored and (", "elif (", Invariant("I16", 163)
     ),
     # ---- the user's code
     "files that were edited before another supervisor came are asked for": Edit(

@@ -233,7 +233,7 @@ class History:
         """Assemble a supervisor: the first, or one that takes over."""
         world, plan, mailbox = self.world, self.plan, self.mailbox
         slowness = world.random.choice((0.0, 0.0, 0.0, 0.3))
-        self.reader = Reader(world, slowness, is_skipping=world.rarely.random() < 0.5)
+        self.reader = Reader(world, self.oracle, self.machine, slowness, is_skipping=world.rarely.random() < 0.5)
         self.sink = self.directory.sink(self.oracle, mailbox, self.reader)
         self.screen.tail = self.sink.tail
         self._supervisors += 1

@@ -22,6 +22,7 @@ from simulator.host import SimCheckpointCopies, SimEvidenceCollector, SimOomWatc
 from tflaunch import private_files
 from tflaunch.features.code import user_code
 from tflaunch.store import log_index, log_reader, log_sink, log_writer
+from tflaunch.tui import backlog
 from tflaunch_worker import orphans, process_ends, process_state, procfs, spawn
 from tflaunch_worker.agent import agent, task, task_output, task_processes
 from tflaunch_worker.agent.network import port_watch
@@ -46,6 +47,9 @@ _SIZES = (
     (task_output, "NEAR", 4096),
     (task_output, "PIECE", 1024),
     (user_code, "PART", 1000),
+    (backlog, "MEMORY", 2000),
+    (backlog, "MOST_BEHIND", 30000),
+    (backlog, "_SEGMENT", 6000),
 )
 
 
@@ -316,7 +320,7 @@ _BY_NAME: tuple[tuple[str, object, tuple[Any, ...]], ...] = (
     ("os", _Os, (task, task_processes, agent, orphans)),
     ("os", _on_host, (task_output,)),
     ("os", _CodeCalls(_there), (received_code, file_parts)),
-    ("os", _on_machine, (private_files, log_writer, log_index, log_reader)),
+    ("os", _on_machine, (private_files, log_writer, log_index, log_reader, backlog)),
     ("linux", _Linux, (task, task_processes, process_ends, orphans)),
     ("procfs", _Linux, (task, task_processes, process_ends, orphans)),
     ("open", _on_host.open_stream, (file_parts, received_code)),

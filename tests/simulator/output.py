@@ -10,15 +10,14 @@ from simulator.file_system import FileSystem, SimPath
 from simulator.world import Violation, World
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_sink import LogSink, Times
-from tflaunch.store.log_writer import OURS, Marks, last_state
+from tflaunch.store.log_writer import OURS, Kept, Marks, last_state
 from tflaunch.store.run_dir import RunDirectory
-from tflaunch.tui.backlog import MOST_BEHIND, Backlog, Piece
+from tflaunch.tui.backlog import Backlog, Piece
 
 if TYPE_CHECKING:
     from simulator.mailbox import SimMailbox
     from simulator.oracle import Oracle
 
-_LITTLE = 30_000  # bytes of memory
 _READ = 0.005  # seconds for a quick reader to take a piece
 _STATES_LOSS = b"missing"
 """What is in each line of the logs about output that is not there."""
@@ -50,19 +49,18 @@ class WatchedSink(LogSink):
         self.mailbox = mailbox
         """For bugs that are planted."""
         self._oracle = oracle
+        self._reader = screen
 
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
         self._oracle.dated(task, attempt, len(data), times)
         self._oracle.heard(task, attempt, data)
+        self._reader.attempt = attempt
 
         def kept() -> None:
             self._oracle.kept(task, attempt)
             done()
 
-        before = self._logs[task].trouble()
         super().write(task, attempt, data, times, kept)
-        if self._logs[task].trouble() != before:
-            self._oracle.not_logged(task, attempt, len(data))
 
     def kept(self, task: str, attempt: int) -> int | None:
         """Return how many bytes of an attempt an earlier supervisor stored."""
@@ -86,19 +84,30 @@ class WatchedSink(LogSink):
 class Reader:
     """The user before the screen: takes pieces of the real backlog, quickly or slowly, or not for a while."""
 
-    def __init__(self, world: World, seconds: float, *, is_skipping: bool) -> None:
-        """Read a piece in this number of seconds; ``is_skipping``: there is little memory for what waits."""
+    def __init__(self, world: World, oracle: Oracle, machine: FileSystem, seconds: float, *, is_skipping: bool) -> None:
+        """Read a piece in this number of seconds; ``is_skipping``: on a terminal, not through a pipe."""
+        self.attempt = 0
+        """The attempt of the output that is shown next."""
         self._world = world
+        self._oracle = oracle
+        self._machine = machine
         self._seconds = seconds or _READ
-        self._backlog = Backlog(_LITTLE if is_skipping else MOST_BEHIND)
+        self._backlog = Backlog(is_skipping)
         self._due: dict[str, bytearray] = {}
         self._has_missed = False
         self._is_reading = self._is_dead = False
         self._pauses_until = 0.0
 
-    def show(self, task: str, data: bytes) -> None:
+    def show(self, task: str, data: bytes, kept: Kept | None) -> None:
+        """Show output: it is in the log already, unless the disk had no room."""
+        if kept is None:
+            self._oracle.not_logged(task, self.attempt, len(data))
+        else:
+            log = self._machine.find(kept.path).content
+            if log[kept.start : kept.start + len(data)] != data:
+                raise Violation("I6", f"{task} is shown, but its log has something else at {kept.start}")
         self._due.setdefault(task, bytearray()).extend(data)
-        self._backlog.add(Piece(task, data))
+        self._backlog.add(Piece(task, data), kept)
         self._begin()
 
     def finish(self, task: str) -> None:

@@ -241,13 +241,14 @@ def test_nothing_is_written_into_what_others_have_planted_later(tmp_path: Path, 
     target.touch()
     plant(kind, path_of(tmp_path, TASK), target)
     place = Place(tmp_path)
-    place.log.append(b"one\n", [(0, NOW)])
+    assert place.log.append(b"one\n", [(0, NOW)]) is None
     assert re.search(f"4 bytes could not be written: it .*{kind}", place.log.trouble())
     assert (place.log.tail(3), target.read_bytes()) == ([], b"")
     path_of(tmp_path, TASK).unlink()
-    place.log.append(b"two\n", [(0, NOW)])
+    kept = place.log.append(b"two\n", [(0, NOW)])
     gap = f"---- tflaunch: {missing(4)} ----\n"
     assert place.text() == f"{gap}two\n"
+    assert kept == (str(path_of(tmp_path, TASK)), len(gap))
     assert place.next().kept() == (0, 8)
 
 
@@ -260,3 +261,14 @@ def test_a_log_that_is_never_opened_costs_output_only(tmp_path: Path) -> None:
     place.log.lose(9, "9 bytes are missing", NOW)
     assert "8 bytes could not be written: Is a directory" in place.log.trouble()
     place.log.close()
+
+
+def test_output_that_is_kept_can_be_read_there(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    assert place.log.append(b"one", [(0, NOW)]) == (str(path_of(tmp_path, TASK)), 0)
+    place.log.begin_attempt(1, NOW)
+    kept = place.log.append(b"two", [(0, NOW)])
+    assert kept is not None
+    assert place.text()[kept.start :] == "two"
+    with full_disk(path_of(tmp_path, TASK)):
+        assert place.log.append(b"three", [(0, NOW)]) is None

@@ -9,7 +9,7 @@ from typing import Any
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.startup_messages import StartupMessages
 from tflaunch.store.log_sink import OutputSink
-from tflaunch.store.log_writer import last_state
+from tflaunch.store.log_writer import Kept, last_state
 from tflaunch.tui import formatting
 from tflaunch.tui.layout import table
 from tflaunch_worker.printable import printable
@@ -37,7 +37,7 @@ class CellOutput(OutputSink):
         self._view: Any = None
         self._startup = StartupMessages()
 
-    def show(self, task: str, data: bytes) -> None:
+    def show(self, task: str, data: bytes, kept: Kept | None) -> None:
         """Print complete lines of a task, without TensorFlow's start-up messages."""
         shown = self._startup.without(task, data.removesuffix(b"\n"))
         print(self._startup.note().decode(), end="")

@@ -192,7 +192,7 @@ class Follower:
         """Show lines, and wait until they are written: the rest stays in the logs."""
         size = 0
         for line in lines:
-            self._sink.show(line.task, line.text + b"\n")
+            self._sink.show(line.task, line.text + b"\n", None)
             size += len(line.text) + 1
             if size >= _AT_ONCE:
                 self._sink.wait_until_written()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tflaunch.explain.run_status import Status
 from tflaunch.mailbox import Mailbox
-from tflaunch.store.log_writer import Marks, TaskLog, missing, path_of, times_of
+from tflaunch.store.log_writer import Kept, Marks, TaskLog, missing, path_of, times_of
 from tflaunch_worker import process_state
 
 Times = list[tuple[int, float]]
@@ -28,8 +28,11 @@ class OutputSink:
         """Whether `show` displays the tasks' output to the user."""
         return False
 
-    def show(self, task: str, data: bytes) -> None:
-        """Show a task's output as received, without blocking."""
+    def show(self, task: str, data: bytes, kept: Kept | None) -> None:
+        """Show a task's output as received, without blocking.
+
+        ``kept``: its location in the log; None if the disk is full.
+        """
 
     def finish(self, task: str) -> None:
         """Show a task's incomplete last line, without blocking."""
@@ -88,9 +91,9 @@ class LogSink:
     def write(self, task: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
         """Store and show output; call ``done`` once logged, however slow the screen is."""
         dated = [(position, self._wall(moment)) for position, moment in times]
-        self._log_of(task, attempt, dated[0][1]).append(data, dated)
+        kept = self._log_of(task, attempt, dated[0][1]).append(data, dated)
         done()
-        self._screen.show(task, data)
+        self._screen.show(task, data, kept)
         self.tell_change()
 
     def lose(self, task: str, attempt: int, size: int) -> None:

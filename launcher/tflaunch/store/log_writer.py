@@ -26,6 +26,13 @@ OURS = "---- tflaunch: "
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
+class Kept(NamedTuple):
+    """The location of output: the log's path, and the first byte's position."""
+
+    path: str
+    start: int
+
+
 class Mark(NamedTuple):
     """At log offset ``at``, the attempt's own output continues at its byte ``offset``."""
 
@@ -143,13 +150,15 @@ class TaskLog:
             self._mark_start()
         return self._file >= 0
 
-    def append(self, data: bytes, times: Sequence[tuple[int, float]]) -> None:
-        """Append output of the task.
+    def append(self, data: bytes, times: Sequence[tuple[int, float]]) -> Kept | None:
+        """Append output of the task; return its location, None if it does not fit.
 
         ``times`` are positions in it, each with the seconds since the epoch when the output from there on was written.
         """
+        lost = self._lost
         # First what is missing before this output: a later line about the gap would be at the wrong place.
         has_room = self._say_all(times[0][1])
+        start = self._size
         if has_room and self._times is not None:
             for position, moment in times:  # before the output, so that its readers know its time
                 self._times.add(Entry(moment, self._size + position))
@@ -157,6 +166,7 @@ class TaskLog:
         else:
             self._miss(len(data))
         self._written += len(data)
+        return Kept(str(self._path), start) if self._lost == lost else None
 
     def _write(self, data: bytes, times: TimeIndex) -> None:
         kept = 0

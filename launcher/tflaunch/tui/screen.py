@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.startup_messages import StartupMessages
 from tflaunch.store.log_sink import OutputSink
-from tflaunch.store.log_writer import last_state
+from tflaunch.store.log_writer import Kept
 from tflaunch.tui import formatting, terminal
-from tflaunch.tui.backlog import Piece, Writer
+from tflaunch.tui.backlog import Backlog, Piece, Writer
 from tflaunch.tui.fold import LiveFold
 from tflaunch_worker.printable import printable
 
 if TYPE_CHECKING:
     from tflaunch.tui.live import LiveView
+
+
+from tflaunch.store.log_writer import last_state
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _COLOUR = r"\x1b\[[0-9;]*m"
@@ -68,10 +71,11 @@ class Screen(OutputSink):
         folds = (is_terminal if is_folding is None else is_folding) and len(tasks) > 1
         self._fold = LiveFold(prefixes, time.monotonic) if folds else None
         self._live = self._view() if is_terminal and is_one and not is_quiet else None
-        self._out = Writer(_STDOUT, self._write_output)
+        own = _STDERR if is_one and self._live is None else _STDOUT
+        self._out = Writer(Backlog(is_terminal), self._write_with_view if self._live else self._write_lines, own)
         self._is_loss_told = False
         # With a reader of its own, a message does not wait for the reader of the output.
-        self._err = self._out if is_one else Writer(_STDERR, _write_messages)
+        self._err = self._out if is_one else Writer(Backlog(False), self._write_lines, _STDERR)
 
     @property
     def is_live(self) -> bool:
@@ -81,17 +85,20 @@ class Screen(OutputSink):
     @property
     def output_error(self) -> OSError | None:
         """Why output could not be written: BrokenPipeError without a reader; else None."""
-        return self._out.error
+        return self._out.errors.get(_STDOUT)
 
     def update(self, status: Status) -> None:
         """Draw this status below the lines from now on, replacing any earlier one."""
         if self._live is not None and self._live.update(status):
             self._out.add(Piece(None, b""))
 
-    def show(self, task: str, data: bytes) -> None:
-        """Show output of a task as received."""
+    def show(self, task: str, data: bytes, kept: Kept | None) -> None:
+        """Show output of a task as received.
+
+        ``kept``: where its log has the same bytes, which are read from there if the reader is slow; None if no log has.
+        """
         if self.output_error is None:
-            self._out.add(Piece(task, data))
+            self._out.add(Piece(task, data), kept)
 
     def finish(self, task: str) -> None:
         """Show the unfinished last line of a task."""
@@ -127,6 +134,19 @@ class Screen(OutputSink):
             self._live.let_go()
         return is_closed
 
+    def _write_lines(self, writer: Writer) -> None:
+        backlog = writer.backlog
+        fold = self._fold if writer is self._out else None
+        while not backlog.is_over:
+            piece = backlog.take(None if fold is None else fold.patience)
+            if fold is not None:
+                writer.write(_STDOUT, fold.flush() if piece is not None and piece.task is None else fold.release())
+            if piece is not None:
+                writer.write(writer.own if piece.task is None else _STDOUT, self._text(piece))
+                backlog.note_written()
+        if fold is not None:
+            writer.write(_STDOUT, fold.flush())
+
     def _view(self) -> LiveView | None:
         if not terminal.is_drawable(_STDOUT):
             return None
@@ -141,35 +161,34 @@ class Screen(OutputSink):
             self._out.add(Piece(None, b""))
             self._out.wait_until_written(_STOP_PATIENCE)
 
-    def _write_output(self, writer: Writer) -> None:
+    def _write_with_view(self, writer: Writer) -> None:
         """Write the pieces collected since the last frame in one go, followed by the view."""
-        live, fold, backlog = self._live, self._fold, writer.backlog
+        live, backlog = self._live, writer.backlog
+        assert live is not None
+        fold = self._fold
         while not backlog.is_over:
-            waits = [part.patience for part in (live, fold) if part is not None]
-            patience = min((wait for wait in waits if wait is not None), default=None)
-            text = self._gather(patience, live.next_frame if live else 0.0)
-            text += fold.release() if fold else b""
-            writer.write(live.frame(text) if live else text)
+            waits = [wait for wait in (live.patience, fold.patience if fold else None) if wait is not None]
+            text = self._gather(backlog, min(waits, default=None), live.next_frame)
+            writer.write(_STDOUT, live.frame(text + fold.release() if fold else text))
             backlog.note_written()
-        rest = fold.flush() if fold else b""
-        writer.write(live.end(rest) if live else rest)
+        writer.write(_STDOUT, live.end(fold.flush() if fold else b""))
 
-    def _gather(self, patience: float | None, until: float) -> bytes:
+    def _gather(self, backlog: Backlog, patience: float | None, until: float) -> bytes:
         """Return the next input, awaited for ``patience`` s, and more until ``until``."""
         texts: list[bytes] = []
         size = 0
-        piece = self._out.backlog.take(patience)
+        piece = backlog.take(patience)
         while piece is not None:
             texts.append(self._text(piece))
             size += len(texts[-1])
             if size >= _BATCH:
                 break
-            piece = self._out.backlog.take(max(until - time.monotonic(), 0))
+            piece = backlog.take(max(until - time.monotonic(), 0))
         return b"".join(texts)
 
     def _text(self, piece: Piece) -> bytes:
         if piece.task is None:  # a message follows what tasks have written before
-            return (self._fold.flush() if self._fold and piece.data else b"") + piece.data
+            return (self._fold.flush() if self._fold and self._live and piece.data else b"") + piece.data
         lines = self._lines[piece.task]
         text = lines.feed(piece.data) if piece.data else b""
         if piece.ends_line:
@@ -177,12 +196,6 @@ class Screen(OutputSink):
         if self._fold is not None and text:
             text = self._fold.feed(piece.task, text)
         return text if self._startup is None or self._is_quiet else self._startup.note() + text
-
-
-def _write_messages(writer: Writer) -> None:
-    while (piece := writer.backlog.take(None)) is not None:
-        writer.write(piece.data)
-        writer.backlog.note_written()
 
 
 def _is_one_stream() -> bool:
