@@ -33,6 +33,7 @@ _TABLE: Mapping[Any, Mapping[str, str]] = {
         "timeout deadline time_limit time activeDeadlineSeconds": 'write for example "timeouts": {"deadline": "1h"}',
         "partition account qos nodelist": 'write for example "slurm": {"partition": "gpu"}',
         "namespace context": 'write for example "kubernetes": {"namespace": "train"}',
+        "depends_on": "remove it: the tasks of a run start together",
         "task index rank TF_CONFIG": "remove it: tflaunch makes the task part of TF_CONFIG for every task",
     },
     Host: {"user port hostname host key username": 'write for example "ssh": "ann@10.0.0.1:2222"'},
