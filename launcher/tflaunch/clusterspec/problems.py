@@ -51,7 +51,8 @@ def validate_data(data: object) -> Spec | list[Problem]:
 
 def problems_in(error: ValidationError, data: object) -> list[Problem]:
     """Return the problems of a spec made from ``data``, in the order of the data."""
-    problems = []
+    problems: list[tuple[list[int], Problem]] = []
+    orders: dict[int, dict[Any, int]] = {}
     for detail in error.errors(include_url=False):
         location = detail["loc"]
         there = functools.reduce(_inside, location[:-1], data)
@@ -60,7 +61,7 @@ def problems_in(error: ValidationError, data: object) -> list[Problem]:
         if is_key:
             declared, location = _without_wrapping(get_args(declared)[0]), location[:-1]
         message, hint = _sentence(detail, location, declared)
-        problems.append((_position(location, data), Problem("error", format_place(location), message, hint)))
+        problems.append((_position(location, data, orders), Problem("error", format_place(location), message, hint)))
     return [problem for _, problem in sorted(problems, key=lambda one: one[0])]
 
 
@@ -160,12 +161,17 @@ def _without_wrapping(declared: Any) -> Any:
     return declared
 
 
-def _position(location: Location, data: Any) -> list[int]:
-    """Return the place of each part of a location in data, to sort by; missing keys come last."""
+def _position(location: Location, data: Any, orders: dict[int, dict[Any, int]]) -> list[int]:
+    """Return the place of each part of a location in data, to sort by; missing keys come last.
+
+    ``orders`` keeps the numbers of keys, by the id of their object: a spec may have thousands of mistakes.
+    """
     position = []
     for part in location:
-        keys = list(data) if isinstance(data, dict) else []
-        position.append(keys.index(part) if part in keys else part if isinstance(part, int) else len(keys))
+        if isinstance(data, dict) and id(data) not in orders:
+            orders[id(data)] = {key: number for number, key in enumerate(data)}
+        keys = orders.get(id(data), {})
+        position.append(keys.get(part, part if isinstance(part, int) else len(keys)))
         data = _inside(data, part)
     return position
 
