@@ -35,10 +35,12 @@ def main() -> None:
         code = run_command_line()
     except KeyboardInterrupt:  # while modules were imported
         code = _INTERRUPTED
-    except MemoryError as error:  # likewise
+    except (MemoryError, SystemError, ImportError) as error:  # likewise; without memory, an import raises any of them
         from tflaunch.errors import EXIT_INTERNAL, out_of_resources
 
-        sys.stderr.write(f"tflaunch: {out_of_resources(error)}\n")
+        if not (sentence := out_of_resources(error)):
+            raise
+        sys.stderr.write(f"tflaunch: {sentence}\n")
         code = EXIT_INTERNAL
     if came and code == _INTERRUPTED:
         code = 128 + came[0]
