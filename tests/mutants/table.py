@@ -414,7 +414,7 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a file of a checkpoint may lie below another": Edit(
         "features.checkpoints.checkpoint_link._read_checkpoint",
-        "or any(_is_below(path, paths) for path in paths)",
+        "or any(leads_through(path, paths) for path in paths)",
         "",
         Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
