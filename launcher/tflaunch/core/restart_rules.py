@@ -13,7 +13,7 @@ from tflaunch_worker.readable import signal_name
 
 _ABORT, _KILL, _TERM = 6, 9, 15
 
-_ABORT_OF_LOADER = 127  # glibc without memory for a new thread (_dl_fatal_printf); no program of Python's ends so
+_ABORT_OF_LOADER = 127  # glibc's exit code without memory for a new thread (_dl_fatal_printf)
 
 _FROM_OUTSIDE = (1, 2, _KILL, _TERM)  # HUP, INT, KILL, TERM
 
