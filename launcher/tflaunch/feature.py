@@ -47,6 +47,18 @@ class Verb(NamedTuple):
     output: str = ""
 
 
+class Output(NamedTuple):
+    """What a command prints with --json.
+
+    Args:
+        shape: the type of the one document.
+        printed_with: fields that are printed in addition to those of a type.
+    """
+
+    shape: Any
+    printed_with: Mapping[Any, Mapping[str, Any]] = {}
+
+
 ALWAYS = "always"
 
 

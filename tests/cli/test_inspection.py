@@ -1,4 +1,4 @@
-"""`plan`, `check`, `schema` and the help, through the installed command."""
+"""`check`, `schema` and the help, through the installed command."""
 
 from __future__ import annotations
 
@@ -26,39 +26,6 @@ OFTEN_FORGOTTEN = {**SMALLEST, "hosts": {"gamma": {}}}
 def home(tmp_path: Path) -> Path:
     """The directory for runs; nothing here creates one."""
     return tmp_path / "home"
-
-
-class TestPlan:
-    def test_plan_names_every_process_and_when_the_job_is_done(self, tmp_path: Path, home: Path):
-        """As JSON, in the documented format, and in words; no directory for runs is made."""
-        path = written(tmp_path, GOOD["every-field"])
-        shown = tflaunch("plan", path, "--json", home=home)
-        plan = json.loads(shown.stdout)
-        assert (shown.returncode, shown.stderr) == (0, "")
-        assert {"name", "strategy", "tasks", "sidecars"} <= plan.keys()
-        for task in plan["tasks"]:
-            assert {"task", "host", "address", "argv", "workdir", "env"} <= task.keys()
-            assert task["env"]["TFLAUNCH_TASK"] == task["task"]
-        words = tflaunch("plan", path, home=home, FORCE_COLOR="1")
-        assert (words.returncode, words.stderr, "\x1b" in words.stdout) == (0, "", False)
-        assert words.stdout.startswith("nightly: multi_worker_mirrored, done when all 3 tasks end with 0\n")
-        for task in ("chief:0", "worker:0", "worker:1", "evaluator:0", "board"):
-            assert f"\n{task} on " in words.stdout
-        assert not home.exists()
-
-    def test_plan_takes_settings_a_name_and_a_command(self, tmp_path: Path, home: Path):
-        arguments = ("--set", "cluster.worker=1", "--name", "mine", "--json", "--", "python", "other.py", "--json")
-        shown = tflaunch("plan", written(tmp_path, SMALLEST_LOCAL), *arguments, home=home)
-        plan = json.loads(shown.stdout)
-        assert plan["name"] == "mine"
-        assert [task["argv"] for task in plan["tasks"]] == [["python", "other.py", "--json"]]
-
-    def test_tasks_on_spare_hosts_have_the_documented_fields_too(self, tmp_path: Path, home: Path):
-        spares = {"spares": ["h3"], "hosts": {"h3": {"python": "/opt/python"}}}
-        path = written(tmp_path, {"cluster": {"worker": ["h1", "h2"]}, "command": ["python", "train.py"], **spares})
-        plan = json.loads(tflaunch("plan", path, "--json", home=home).stdout)
-        assert plan["variants"]
-        jsonschema.validate(plan, json.loads(tflaunch("schema", "plan", home=home).stdout))
 
 
 class TestCheck:

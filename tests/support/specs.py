@@ -18,7 +18,7 @@ from tflaunch.plan.model import Machine, Plan
 
 TFLAUNCH = Path(sys.executable).with_name("tflaunch")
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-_IMPORT_COMMAND = "import tflaunch.cli.check, tflaunch.cli.plan, tflaunch.cli.up, tflaunch.plan.lint, yaml"
+_IMPORT_COMMAND = "import tflaunch.cli.check, tflaunch.cli.up, tflaunch.plan.lint, yaml"
 _RUN_COMMAND = """
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))

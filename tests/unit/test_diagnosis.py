@@ -28,7 +28,6 @@ from tflaunch.core.events import (
 )
 from tflaunch.core.job_state import Cause, Culprit, Phase
 from tflaunch.explain import causes, cluster_formation, summary
-from tflaunch.explain.explanation import explain_run
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, state_of_run, status
@@ -163,8 +162,9 @@ def test_a_server_that_ends_cleanly_too_soon_is_reported() -> None:
     for task in ("worker:0", "ps:0"):
         (line,) = news_of(history, TaskExited(HERE, task, 0, 0, None, 0.0))
         assert line == f"{task} ended with code 0, though the job still needs it; {SERVE}"
-    explained = explain_run(history.job, told(history), lambda *_: [], history.now, history.known)
-    assert explained.sentence == f"running; worker:0, ps:0 ended with code 0, though the job still needs them; {SERVE}"
+    assert cluster_formation.servers_ended(history.job) == [
+        f"worker:0, ps:0 ended with code 0, though the job still needs them; {SERVE}"
+    ]
     history.happens(StopRequested(0.0), TaskExited(HERE, "worker:1", 0, 0, None, 0.0, was_told=True))
     history.happens(TaskExited(HERE, "chief:0", 0, None, 15, 0.0, was_told=True))
     assert f"worker:0, ps:0 ended with code 0, though the job still needs them; {SERVE}\n" in summary_of(history)

@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -16,27 +16,12 @@ from tflaunch.core.actions import Action
 from tflaunch.core.annotations import Annotation
 from tflaunch.core.event_records import kind_of
 from tflaunch.core.events import Event
-from tflaunch.feature import load
-from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.feature import Output, load
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
-class Output(NamedTuple):
-    """What a command prints with --json.
-
-    Args:
-        shape: the type of the one document.
-        printed_with: fields that are printed in addition to those of a type.
-    """
-
-    shape: Any
-    printed_with: Mapping[Any, Mapping[str, Any]] = {}
-
-
-# The modules to preload, and fields that come from files of defaults.
-PLAN = Output(Plan, {TaskPlan: {"preload": str | None}, Plan: {"origins": Mapping[str, str]}})
 _RECORD = {
     "type": "object",
     "description": "A record of the journal; the other fields depend on its kind.",

@@ -37,12 +37,6 @@ _OWN_VERBS = {
         "tflaunch.cli.ps:ps", "Look at runs", "Show the tasks of a run.", output="tflaunch.explain.run_status:Status"
     ),
     "logs": Verb("tflaunch.cli.logs:logs", "Look at runs", "Show what tasks wrote."),
-    "explain": Verb(
-        "tflaunch.cli.explain:explain",
-        "Look at runs",
-        "Say why a run failed, and what helps further.",
-        output="tflaunch.explain.explanation:Explanation",
-    ),
     "attach": Verb("tflaunch.cli.attach:attach", "Look at runs", "Follow a live run as if it had been started here."),
     "wait": Verb("tflaunch.cli.attach:wait", "Look at runs", "Wait for the end of a run."),
     "ls": Verb(
@@ -55,7 +49,6 @@ _OWN_VERBS = {
     "down": Verb("tflaunch.cli.down:down", "Act on runs", "Stop a run."),
     "restart": Verb("tflaunch.cli.tasks:restart", "Act on runs", "Restart tasks of a live run."),
     "kill": Verb("tflaunch.cli.tasks:kill", _MORE, "Send a signal to tasks."),
-    "plan": Verb("tflaunch.cli.plan:plan", _MORE, "Show what `up` would do.", output="tflaunch.cli.json_output:PLAN"),
     "schema": Verb(
         "tflaunch.cli.json_output:schema", _MORE, "Print the JSON Schema of a spec, or of a command's --json."
     ),

@@ -42,7 +42,7 @@ def test_a_local_spec_gets_more_workers_than_it_has(launch: Launch) -> None:
     ("command", "code", "said"),
     [
         ("true", 2, "1 worker: the run ended without a step; steps are read from progress.report()"),
-        ("exit 7", 7, "1 worker: the run failed: worker:0 exited with code 7; `tflaunch explain "),
+        ("exit 7", 7, "1 worker: the run failed: worker:0 exited with code 7; `tflaunch logs "),
         pytest.param("sleep 9999", 124, "1 worker: the run was stopped after --limit 2s without a step",
                      marks=pytest.mark.thorough),
     ],

@@ -103,7 +103,7 @@ def measure_run(file: SpecFile, plan: Plan, workers: int, wanted: Wanted, say: C
     with Run(directory.path, is_owned=True) as run:  # which ends the run, after Ctrl-C, too
         watched.watch(run, lambda message: say(f"{who}: {message}"))
     if watched.has_ended and (code := run.wait().exit_code):  # no limit: it has ended
-        remedy = f"`tflaunch explain {run.name}` says more"
+        remedy = f"`tflaunch logs {run.name}` shows more"
         raise TflaunchError(f"{who}: the run failed: {run.status().reason}; {remedy}", code)
     begin, last = measured_part(watched.reports, wanted.warm_up, watched.has_ended) or _not_measured(watched, who)
     speed = (last.step - begin.step) / (last.at - begin.at)

@@ -3,7 +3,7 @@
 from tflaunch.feature import Feature, Option, Verb, Watching
 
 FEATURE = Feature(
-    needs=("hang", "records", "report"),
+    needs=("explain", "hang", "records", "report"),
     options={
         "web": Option(
             "Show the run in a browser, too: print a link to a page about it.",

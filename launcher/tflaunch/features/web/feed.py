@@ -18,8 +18,8 @@ from tflaunch.client.observer import ObservedStep, Observer, current_status
 from tflaunch.client.runs import Outcome
 from tflaunch.core.events import HostJoined
 from tflaunch.errors import TflaunchError
-from tflaunch.explain.explanation import explain_run
 from tflaunch.explain.messages import Logs, messages_about
+from tflaunch.features.explain.explanation import explain_run
 from tflaunch.features.web.inspection import machines_of
 from tflaunch.features.web.timeline import Timeline, waits_of
 from tflaunch.store.log_reader import Line, LogReader

@@ -14,7 +14,7 @@ from tflaunch.client import runs
 from tflaunch.client.observer import Observer, current_status
 from tflaunch.client.run_list import run_to_explain
 from tflaunch.explain import summary
-from tflaunch.explain.explanation import explain_run
+from tflaunch.features.explain.explanation import explain_run
 from tflaunch.store.log_writer import tail
 
 

@@ -23,9 +23,12 @@ from tflaunch.cli.arguments.spec import (
     warn,
 )
 from tflaunch.core import policy
-from tflaunch.feature import find_task_starter
+from tflaunch.feature import Output, find_task_starter
 from tflaunch.plan import placeholders, serialize
-from tflaunch.plan.model import Plan
+from tflaunch.plan.model import Plan, TaskPlan
+
+# The modules to preload, and fields that come from files of defaults.
+PLAN = Output(Plan, {TaskPlan: {"preload": str | None}, Plan: {"origins": Mapping[str, str]}})
 
 
 @click.command(cls=CommandAfterDashes)
