@@ -12,7 +12,6 @@ from typing import Any, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from tflaunch.clusterspec import foreign_fields
 from tflaunch.clusterspec.model import (
     Host,
     Resources,
@@ -20,7 +19,7 @@ from tflaunch.clusterspec.model import (
     Spec,
     written_fields,
 )
-from tflaunch.clusterspec.problems import validate_data
+from tflaunch.clusterspec.problems import FOREIGN_FIELDS, validate_data
 from tflaunch.clusterspec.values import IN_THAT_FORM, format_place
 from tflaunch.errors import Problem
 from tflaunch.plan.lint import check_spec
@@ -133,7 +132,7 @@ PARTS: dict[Any, tuple[str, ...]] = {
     Role: ("roles", "worker"),
     Resources: ("container", "resources"),
 }
-FOREIGN = [(model, name) for model, remedies in foreign_fields.REMEDIES.items() for name in remedies]
+FOREIGN = [(model, name) for model, remedies in FOREIGN_FIELDS.items() for name in remedies]
 
 
 @pytest.mark.parametrize(("model", "name"), FOREIGN, ids=lambda each: getattr(each, "__name__", each))

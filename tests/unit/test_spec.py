@@ -322,7 +322,7 @@ class TestMistakes:
         )
         places = "name cluster.worker[0] cluster.worker[1] cluster.ps command[1] roles.worker.gpu roles.worker.env.A"
         places += " sidecars.board.command timeouts.grace"
-        assert [problem.where for problem in problems] == places.split()
+        assert sorted(problem.where for problem in problems) == sorted(places.split())
         assert all(problem.severity == "error" and problem.message and problem.hint for problem in problems)
 
     @pytest.mark.parametrize("data", [None, 5, "text", [], [SMALLEST_LOCAL], True])

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from tflaunch.clusterspec import foreign_fields, model
+from tflaunch.clusterspec import model
 from tflaunch.clusterspec.model import Spec, written_fields
 from tflaunch.clusterspec.values import COUNT_FORM, InvalidValueError, Location, format_place, nearest_name, show_value
 from tflaunch.errors import Problem
@@ -38,10 +38,58 @@ _EXAMPLES: Mapping[Any, Mapping[str, object]] = {
 }
 """What to write for each part of a spec."""
 
+_ENV = 'write for example "env": {"A": "b"}'
+_COMMAND = 'put the arguments into "command"'
+_FOREIGN: Mapping[Any, Mapping[str, str]] = {
+    model.Spec: {
+        "workers worker num_workers replicas nproc nproc_per_node np ntasks num_processes":
+            'write for example "cluster": {"worker": 2}',
+        "hosts_file hostfile": 'write for example "hosts": {"discover": "file:hosts.txt"}',
+        "nodes nnodes machines worker_hosts": 'write for example "cluster": {"worker": ["10.0.0.1", "10.0.0.2"]}',
+        "ps parameter_servers num_ps ps_hosts": 'write for example "cluster": {"chief": 1, "worker": 2, "ps": 1}',
+        "chief master": 'write for example "cluster": {"chief": 1, "worker": 2}',
+        "evaluator": 'write for example "cluster": {"worker": 2, "evaluator": 1}',
+        "gpus gpu num_gpus gpus_per_task gpus_per_worker": 'write for example "roles": {"worker": {"gpus": 1}}',
+        "environment env_vars envs environ variables": _ENV,
+        "env_file": "give it to `tflaunch run --env-file FILE`, or write \"env\"",
+        "image containers": 'write for example "container": {"image": "ghcr.io/ann/train:1"}',
+        "volumes mounts": 'write for example "container": {"volumes": {"/data": "claim"}}',
+        "resources cpus cpu memory mem limits requests":
+            'write for example "container": {"resources": {"cpu": "2", "memory": "4Gi"}}',
+        "args arguments": _COMMAND,
+        "program script entrypoint entry_point main exec cmd": 'write for example "command": ["python", "train.py"]',
+        "working_dir cwd directory dir": 'write for example "workdir": "work"',
+        "max_restarts retries backoff_limit restart_policy restartPolicy": 'write for example "restart": {"max": 3}',
+        "timeout deadline time_limit time activeDeadlineSeconds": 'write for example "timeouts": {"deadline": "1h"}',
+        "partition account qos nodelist": 'write for example "slurm": {"partition": "gpu"}',
+        "namespace context": 'write for example "kubernetes": {"namespace": "train"}',
+        "depends_on": "remove it: the tasks of a run start together",
+        "task index rank TF_CONFIG": "remove it: tflaunch makes the task part of TF_CONFIG for every task",
+    },
+    model.Host: {"user port hostname host key username": 'write for example "ssh": "ann@10.0.0.1:2222"'},
+    model.Role: {
+        "replicas count workers num": 'write beside "roles": "cluster": {"worker": 2}',
+        "args arguments": _COMMAND,
+        "environment env_vars": _ENV,
+        "working_dir cwd": 'write for example "workdir": "work"',
+    },
+    model.Resources: {
+        "limits requests cpus cores": 'write for example "cpu": "2"',
+        "gpus nvidia.com/gpu": 'write for example "gpu": 1',
+        "mem ram": 'write for example "memory": "4Gi"',
+    },
+}  # fmt: skip
+
+FOREIGN_FIELDS: Mapping[Any, Mapping[str, str]] = {
+    part: {name: remedy for names, remedy in table.items() for name in names.split()}
+    for part, table in _FOREIGN.items()
+}
+"""Part of a spec to fields of other tools that users often write into it, and the remedy for each."""
+
 
 def validate_data(data: object) -> Spec | list[Problem]:
     """Return the spec in ``data``, as a parser returns it, or all its problems."""
-    if whole := foreign_fields.manifest_in(data):
+    if whole := _manifest_in(data):
         return [whole]
     try:
         return Spec.model_validate(data)
@@ -50,9 +98,8 @@ def validate_data(data: object) -> Spec | list[Problem]:
 
 
 def problems_in(error: ValidationError, data: object) -> list[Problem]:
-    """Return the problems of a spec made from ``data``, in the order of the data."""
-    problems: list[tuple[list[int], Problem]] = []
-    orders: dict[int, dict[Any, int]] = {}
+    """Return the problems of a spec made from ``data``."""
+    problems = []
     for detail in error.errors(include_url=False):
         location = detail["loc"]
         there = functools.reduce(_inside, location[:-1], data)
@@ -61,8 +108,21 @@ def problems_in(error: ValidationError, data: object) -> list[Problem]:
         if is_key:
             declared, location = _without_wrapping(get_args(declared)[0]), location[:-1]
         message, hint = _sentence(detail, location, declared)
-        problems.append((_position(location, data, orders), Problem("error", format_place(location), message, hint)))
-    return [problem for _, problem in sorted(problems, key=lambda one: one[0])]
+        problems.append(Problem("error", format_place(location), message, hint))
+    return problems
+
+
+def _manifest_in(data: object) -> Problem | None:
+    """Return the problem of a file for another tool, None if it may be a spec."""
+    if not isinstance(data, dict):
+        return None
+    remedy = 'write for example {"cluster": {"worker": 2}, "command": ["python", "train.py"]}'
+    if isinstance(data.get("kind"), str) and ("apiVersion" in data or "cluster" not in data):
+        what = f"is a manifest of Kubernetes ({data['kind']}), not a spec"
+        return Problem.error("", what, f"{remedy}, and start it with `tflaunch up --on kubernetes`")
+    if "services" in data and "cluster" not in data:
+        return Problem.error("", "is a file of docker compose, not a spec", remedy)
+    return None
 
 
 # --- sentences -------------------------------------------------------------------------------------
@@ -81,7 +141,7 @@ def _sentence(detail: ErrorDetails, location: Location, declared: Any) -> tuple[
 
 def _unknown_field(value: object, location: Location, declared: Any) -> tuple[str, str]:
     name, part = str(location[-1]), _declared_at(location[:-1])
-    if foreign := foreign_fields.REMEDIES.get(part, {}).get(name):
+    if foreign := FOREIGN_FIELDS.get(part, {}).get(name):
         hint = foreign
     elif guess := nearest_name(name, written_fields(part)):
         hint = f"did you mean {guess!r}?"
@@ -159,21 +219,6 @@ def _without_wrapping(declared: Any) -> Any:
     while get_origin(declared) in (Annotated, Union, types.UnionType):
         declared = next(arg for arg in get_args(declared) if arg is not type(None))
     return declared
-
-
-def _position(location: Location, data: Any, orders: dict[int, dict[Any, int]]) -> list[int]:
-    """Return the place of each part of a location in data, to sort by; missing keys come last.
-
-    ``orders`` keeps the numbers of keys, by the id of their object: a spec may have thousands of mistakes.
-    """
-    position = []
-    for part in location:
-        if isinstance(data, dict) and id(data) not in orders:
-            orders[id(data)] = {key: number for number, key in enumerate(data)}
-        keys = orders.get(id(data), {})
-        position.append(keys.get(part, part if isinstance(part, int) else len(keys)))
-        data = _inside(data, part)
-    return position
 
 
 def _inside(data: Any, part: str | int) -> Any:
