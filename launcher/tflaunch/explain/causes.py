@@ -86,35 +86,19 @@ def last_traceback(lines: Sequence[str]) -> list[str]:
 
 
 def clipped(traceback: list[str], most: int) -> list[str]:
-    """Return a traceback in about ``most`` lines: frames of the program, message.
+    """Return a traceback in at most ``most`` lines, 6 at least: the program's own frame, and the message.
 
-    A message with another traceback in it is replaced by its innermost sentence.
-
-    A traceback that is longer than ``most`` keeps at least 4 lines.
+    A message that is longer, or has another traceback in it, is replaced by its innermost sentence.
     """
     found = failures.find_failure(traceback)
     if len(traceback) <= most or found is None or found.frame is None:
         return traceback
-    message = traceback[found.exception : found.end]
-    is_plain = bool(message) and not failures.frames_in(message)
     place = f'File "{found.frame.file}", line {found.frame.line}'
     own = max(number for number, line in enumerate(traceback) if line.lstrip(" |").startswith(place))
-    raising = max(number for number in range(found.exception) if traceback[number].lstrip(" |").startswith('File "'))
-    lines, last = ([traceback[0]], 0) if most > 4 else ([], own)
-    for number in dict.fromkeys([own, raising] if most > 4 and is_plain else [own]):
-        source = [line for line in traceback[number + 1 : number + 2] if _depth(line) > _depth(traceback[number])]
-        lines += ["  …"] if number > last + 1 else []
-        lines += [f"  {line[_depth(traceback[number]) :]}" for line in (traceback[number], *source)]
-        last = number + len(source)
-    room = max(most - len(lines), 2)
-    if is_plain and len(message) <= room:
-        return lines + message
-    return [*lines, *message[: room - 1], "  …"] if is_plain and found.text in message[0] else [*lines, found.sentence]
-
-
-def _depth(line: str) -> int:
-    """Return how far a line is indented, also in an exception group."""
-    return len(line) - len(line.lstrip(" |"))
+    message = traceback[found.exception : found.end]
+    if failures.frames_in(message) or len(message) > most - 5:
+        message = [found.sentence]
+    return [traceback[0], "  …", *traceback[own : own + 2], "  …", *message]
 
 
 def failure_words(lines: Sequence[str]) -> str | None:
