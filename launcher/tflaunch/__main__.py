@@ -7,6 +7,7 @@ import io
 import os
 import select
 import sys
+import types
 
 TYPE_CHECKING = False  # for the reason in `__init__.py`
 
@@ -30,6 +31,7 @@ def main() -> None:
 
         process_state.set_own_state()
         came = interrupts.interrupt_at_end()
+        _leave_out_plugins()
         from tflaunch.cli.main import run_command_line
 
         code = run_command_line()
@@ -45,6 +47,16 @@ def main() -> None:
     if came and code == _INTERRUPTED:
         code = 128 + came[0]
     os._exit(_flush(code))  # nothing is left to clean up, and finalizing the interpreter is slow
+
+
+def _leave_out_plugins() -> None:
+    """Keep pydantic from searching the metadata of all packages for plugins, which takes 20 ms.
+
+    The documented variable comes too late to spare the import of `importlib.metadata`, and tasks would inherit it.
+    """
+    loader = types.ModuleType("pydantic.plugin._loader")
+    loader.get_plugins = tuple  # type: ignore[attr-defined]
+    sys.modules[loader.__name__] = loader
 
 
 def _flush(code: int) -> int:
