@@ -1,8 +1,11 @@
-"""Names whose values are probably secret, such as API_KEY."""
+"""Names whose values are probably secret, such as API_KEY, and secrets in commands of a shell."""
 
 from __future__ import annotations
 
 import re
+import shlex
+
+from tflaunch.plan.model import SecretSource
 
 WORDS = frozenset((
     "KEY", "KEYS", "TOKEN", "TOKENS", "SECRET", "SECRETS", "PASSWORD", "PASSWORDS", "PASSWD", "PASS", "PASSPHRASE",
@@ -21,3 +24,10 @@ def looks_secret(name: str) -> bool:
     words = [word for word in re.split(r"[^A-Z0-9]+", parted.upper()) if word]
     is_password = "PWD" in words and len(words) > 1  # PWD alone is the working directory
     return is_password or any(word in WORDS or word.endswith(_ENDINGS) for word in words)
+
+
+def secret_in_shell(source: SecretSource) -> str:
+    """Return the expression that a shell expands to a secret, or fails."""
+    if source.file is not None:
+        return f'"$(cat -- {shlex.quote(source.file)})"'
+    return f'"${{{source.env}:?a secret of the spec is read from it}}"'

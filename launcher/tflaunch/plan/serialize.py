@@ -1,13 +1,12 @@
-"""Convert a plan to JSON and back, and a secret to what a shell expands."""
+"""Convert a plan to JSON and back."""
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 from tflaunch import records
 from tflaunch.clusterspec.values import ROLES, STRATEGIES
-from tflaunch.plan.model import Plan, SecretSource, TaskPlan
+from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch_worker.tf_config import NAME as TF_CONFIG
 
 
@@ -56,10 +55,3 @@ def _check(plan: Plan) -> None:
     can_run = all(process.host in hosts and process.argv for process in (*processes, *moved))
     if not (are_unique and exist and can_run) or {process.host for process in processes} & {*plan.spares}:
         raise ValueError("its tasks and hosts do not fit together")
-
-
-def secret_in_shell(source: SecretSource) -> str:
-    """Return the expression that a shell expands to a secret, or fails."""
-    if source.file is not None:
-        return f'"$(cat -- {shlex.quote(source.file)})"'
-    return f'"${{{source.env}:?a secret of the spec is read from it}}"'

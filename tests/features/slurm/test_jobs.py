@@ -14,11 +14,11 @@ from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.clusterspec.model import Spec
 from tflaunch.features.render import slurm, targets
 from tflaunch.features.render.slurm import Ending, seconds_in, wanted_of_job
+from tflaunch.features.requested_gpus import with_gpus
 from tflaunch.features.slurm import allocation, jobs, limits, submission
 from tflaunch.features.slurm.jobs import NoSlurmError, SlurmError, SlurmJob
 from tflaunch.features.slurm.location import QueuePlace, find_place
 from tflaunch.plan import planner
-from tflaunch.plan.placement import with_gpus
 
 pytestmark = pytest.mark.unit
 

@@ -11,9 +11,9 @@ import click
 
 from tflaunch.cli.arguments.spec import read_file, set_option, source_name, spec_argument, warn
 from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
+from tflaunch.features.secret_names import secret_in_shell
 from tflaunch.plan import placeholders, task_env
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch.plan.serialize import secret_in_shell
 from tflaunch_worker.inspect import interpreter
 
 _SHELL_NAME = r"[A-Za-z_][A-Za-z0-9_]*"

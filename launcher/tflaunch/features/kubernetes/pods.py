@@ -16,7 +16,7 @@ from tflaunch.clusterspec.model import Host, Kubernetes, Spec
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
 from tflaunch.features.kubernetes.kubectl import NAME, POD_CONTAINER, RUN_LABEL, KubernetesPlan, cluster_of, made_in
-from tflaunch.plan import placement
+from tflaunch.features.requested_gpus import with_gpus
 from tflaunch.plan.gpu_shares import gpus_given
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 
@@ -119,7 +119,7 @@ def placed(spec: Spec) -> Spec:
     sidecars = {
         name: sidecar.model_copy(update={"host": pod(name, 0, sidecar.host)}) for name, sidecar in spec.sidecars.items()
     }
-    return placement.with_gpus(spec.model_copy(update={"cluster": cluster, "sidecars": sidecars, "hosts": hosts}))
+    return with_gpus(spec.model_copy(update={"cluster": cluster, "sidecars": sidecars, "hosts": hosts}))
 
 
 def for_run(plan: Plan, run: str) -> Plan:

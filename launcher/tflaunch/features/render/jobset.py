@@ -19,9 +19,9 @@ from tflaunch.features.kubernetes.kubectl import POD_CONTAINER
 from tflaunch.features.kubernetes.pods import add_resources, label, labels
 from tflaunch.features.render import yaml_text
 from tflaunch.features.render.target_plan import FIRST_PORT, devices, without_devices
+from tflaunch.features.secret_names import secret_in_shell
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
-from tflaunch.plan.serialize import secret_in_shell
 
 _HEAD = """\
 Made by `tflaunch render --to jobset`, for JobSet v1alpha2: kubectl apply -f FILE

@@ -18,8 +18,8 @@ from tflaunch.errors import Problem
 from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import as_options, cores, parts_of, wanted_of_job
 from tflaunch.features.render.target_plan import devices, program, without_devices
+from tflaunch.features.secret_names import secret_in_shell
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch.plan.serialize import secret_in_shell
 
 _HEAD = """\
 Made by `tflaunch render --to slurm`: sbatch FILE

@@ -16,10 +16,10 @@ from tflaunch.errors import Problem
 from tflaunch.feature import features
 from tflaunch.features.render import compose, sbatch_script
 from tflaunch.features.render.target_plan import FIRST_PORT, HOST_VALUE, SERVER_PROGRAM, fixed
+from tflaunch.features.requested_gpus import with_gpus
 from tflaunch.plan import placeholders
 from tflaunch.plan.gpu_shares import trains_on_gpu
 from tflaunch.plan.model import Machine, Plan
-from tflaunch.plan.placement import with_gpus
 from tflaunch.plan.task_rules import texts_of
 
 Rule = Callable[[Spec], Iterator[Problem]]

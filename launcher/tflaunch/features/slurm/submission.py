@@ -22,12 +22,12 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import Ending, parts_of
+from tflaunch.features.requested_gpus import with_gpus
 from tflaunch.features.slurm import jobs, limits
 from tflaunch.features.slurm.jobs import BadOptionError, SlurmError
 from tflaunch.own_process import own_command
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
-from tflaunch.plan.placement import with_gpus
 from tflaunch.runtime.run_config import SpecOrder, Submitted
 from tflaunch.store import log_writer
 from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory, home

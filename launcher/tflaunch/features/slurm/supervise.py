@@ -24,11 +24,11 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.discovery.base import NotFoundError
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, Problem, SpecError, TflaunchError
 from tflaunch.features.render import slurm
+from tflaunch.features.requested_gpus import with_gpus
 from tflaunch.features.slurm import jobs, submission
 from tflaunch.features.slurm.jobs import SlurmError
 from tflaunch.plan import placement
 from tflaunch.plan.model import Plan
-from tflaunch.plan.placement import with_gpus
 from tflaunch.runtime import daemon, launch
 from tflaunch.runtime.run_config import RunConfig, SpecOrder
 from tflaunch.runtime.watchers import Supervision, Watcher
