@@ -12,13 +12,7 @@ from typing import Any, get_args, get_origin
 import pytest
 from pydantic import BaseModel
 
-from tflaunch.clusterspec.model import (
-    Host,
-    Resources,
-    Role,
-    Spec,
-    written_fields,
-)
+from tflaunch.clusterspec.model import Host, Resources, Role, Spec, written_fields
 from tflaunch.clusterspec.problems import FOREIGN_FIELDS, validate_data
 from tflaunch.clusterspec.values import IN_THAT_FORM, format_place
 from tflaunch.errors import Problem

@@ -32,11 +32,9 @@ import time; time.sleep(600)
 """
 
 
-def explained(launch: Launch, *arguments: str) -> dict[str, Any]:
+def explained(launch: Launch) -> Any:
     """Return what `explain --json` prints."""
-    shown = launch.succeed("explain", "--json", *arguments)
-    loaded: dict[str, Any] = json.loads(shown.stdout)
-    return loaded
+    return json.loads(launch.succeed("explain", "--json").stdout)
 
 
 def test_a_failure_is_explained_with_its_evidence(launch: Launch) -> None:

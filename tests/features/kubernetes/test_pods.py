@@ -23,13 +23,7 @@ from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.features.kubernetes import kubectl, pod_state, pods
 from tflaunch.features.kubernetes import pod_connectors as transport
-from tflaunch.features.kubernetes.kubectl import (
-    NAME,
-    RUN_LABEL,
-    KubectlError,
-    KubernetesPlan,
-    cluster_of,
-)
+from tflaunch.features.kubernetes.kubectl import NAME, RUN_LABEL, KubectlError, KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.pod_connectors import PodWatch
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
 from tflaunch.plan import lint, planner, serialize, tensorboard

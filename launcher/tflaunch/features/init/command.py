@@ -12,15 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, host_slots, name_from
-from tflaunch.cli.arguments.spec import (
-    STDIN,
-    CommandAfterDashes,
-    WholeNumber,
-    command_argument,
-    say,
-    specs_here,
-    warn,
-)
+from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, WholeNumber, command_argument, say, specs_here, warn
 from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
 from tflaunch.clusterspec.values import LOCALHOST, InvalidValueError, parse_address
 from tflaunch.errors import EXIT_USAGE, TRAINS_ALONE, TflaunchError

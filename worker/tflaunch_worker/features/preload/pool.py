@@ -15,14 +15,7 @@ from tflaunch_worker import offload, schema, spawn
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features import program_source
 from tflaunch_worker.features.preload import refusals, source_checks, warm_client
-from tflaunch_worker.features.preload.zygote_client import (
-    Kind,
-    PendingFork,
-    Zygote,
-    kind_of,
-    set_preload,
-    start_import,
-)
+from tflaunch_worker.features.preload.zygote_client import Kind, PendingFork, Zygote, kind_of, set_preload, start_import
 
 if TYPE_CHECKING:
     from tflaunch_worker.agent.calls import Call
