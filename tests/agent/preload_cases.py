@@ -29,8 +29,9 @@ print(inspect.getsource(here), here.__module__, here.__code__.co_filename)
 """
 
 ABOUT_THE_PROCESS = """
-import os, resource, signal, sys, threading
+import os, resource, signal, sys, threading, time
 print(os.getsid(0) == os.getpid() == os.getpgid(0) == threading.get_native_id(), os.getcwd(), os.nice(0))
+print(os.getpid() == ~(time.pthread_getcpuclockid(threading.get_ident()) >> 3))  # by the C library's note of it
 print(sorted(os.listdir("/proc/self/fd")), [os.readlink(f"/proc/self/fd/{n}").partition(":")[0] for n in range(3)])
 print([(n, str(signal.getsignal(n))[:30]) for n in sorted(signal.valid_signals())], signal.pthread_sigmask(0, []))
 print(resource.getrlimit(resource.RLIMIT_NOFILE), os.umask(0), open("/proc/self/comm").read())

@@ -5,6 +5,7 @@ Tasks cannot tell, no event of theirs is lost, and whatever has changed since, a
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import psutil
 import pytest
@@ -30,7 +31,7 @@ from support.signals import SOME_ENDING
 from support.waiting import PATIENCE, wait_gone, wait_until
 from tflaunch.transport.local import LocalConnector
 from tflaunch_worker import LOCK_NAME, LOG_NAME, linux, procfs
-from tflaunch_worker.features.preload import warm_client
+from tflaunch_worker.features.preload import fingerprint, warm_client
 
 pytestmark = pytest.mark.agent
 
@@ -613,6 +614,20 @@ def test_after_a_change_a_run_is_as_a_cold_one(warm: Warm, monkeypatch: pytest.M
                 process.kill()
     assert again.facts == cold.facts
     assert (again.imported_by == server) == change.is_warm
+
+
+def test_another_login_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Systemd makes a control group for each."""
+
+    def traits(group: str) -> dict[str, str]:
+        def opened(path: str, **how: Any) -> IO[str]:
+            return io.StringIO(f"0::/user.slice/{group}\n") if path.endswith("cgroup") else open(path, **how)
+
+        monkeypatch.setattr(fingerprint, "open", opened, raising=False)
+        return fingerprint.process_traits()
+
+    assert traits("session-1.scope") == traits("session-2.scope")
+    assert traits("job-1.scope") != traits("job-2.scope")
 
 
 def test_a_change_while_the_first_run_lasts_leaves_no_server(warm: Warm) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import signal
@@ -154,7 +155,7 @@ class TestFailures:
 
     def test_a_signal(self) -> None:
         with pytest.raises(tflaunch.JobFailed, match="worker:0 was killed by SIGKILL") as failed:
-            tflaunch.run(lambda: os.kill(os.getpid(), signal.SIGKILL), **ALONE)
+            asyncio.run(tflaunch.run_async(lambda: os.kill(os.getpid(), signal.SIGKILL), **ALONE))
         assert failed.value.__cause__ is None
 
 

@@ -700,8 +700,11 @@ def test_the_connection_and_its_end(machine: Machine, options: tuple[str, ...]) 
         ),
     ],
 )
-def test_a_command_that_brings_nothing(machine: Machine, command: str, words: str) -> None:
-    """Its output is quoted; the command is ended."""
+def test_a_command_that_brings_nothing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, command: str, words: str
+) -> None:
+    """Its output is quoted; the command is ended. As in a service, no shell is named."""
+    monkeypatch.delenv("SHELL", raising=False)
     target = machine.closed(22, proxy_command=f"{command} # {machine.directory}/relay")
     sentence = machine.error(target, SOON if "sleep 1000" in command else PATIENCE)
     assert words in sentence
