@@ -23,7 +23,7 @@ _IN_QUEUE = ("no node has enough memory", "its image is pulled")
 _PULLED = 5.0  # seconds
 
 
-class Wait(Exception):
+class Wait(BaseException):
     """Call again after this many seconds."""
 
     def __init__(self, seconds: float) -> None:

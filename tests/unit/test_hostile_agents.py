@@ -8,17 +8,19 @@ import socket
 import threading
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
 from fuzz import boot
+from fuzz.stages import AgentConnector
 from support.joined_host import Host, joined_host
 from support.waiting import PATIENCE
 from tflaunch.agents import replies, snapshot
 from tflaunch.agents.calls import Waiter
-from tflaunch.core.events import HostJoined, HostLost, LinkLost, LinkRestored, TaskExited
+from tflaunch.core.events import HostDelayed, HostJoined, HostLost, LinkLost, LinkRestored, TaskExited
 from tflaunch.features.bootstrap import Boot, request
 from tflaunch.features.rpc import AgentRpc
 from tflaunch.records import read_record
@@ -170,6 +172,17 @@ def test_a_host_that_drops_every_link_is_sought_ever_more_rarely_and_given_up() 
     assert waits[0] <= 0.1
     assert waits[4:11] == sorted(waits[4:11])
     assert waits[10] >= 1.9
+
+
+def test_a_fault_in_the_code_that_reaches_a_host_is_an_attempt_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(links=2)
+    monkeypatch.setattr(AgentConnector, "resume", Mock(side_effect=[OSError("no more files"), host.lines[1]]))
+    host.greets()
+    host.says(b"")
+    host.wait(3)
+    host.greets()
+    assert [type(event) for event in host.events] == [HostJoined, LinkLost, HostDelayed, LinkRestored]
+    assert "OSError: no more files" in str(host.events[2])
 
 
 def test_output_may_not_come_faster_than_it_is_acknowledged(host: Host) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tflaunch.mailbox import Mailbox
 from tflaunch.transport.base import AgentConnector, AgentGoneError, Link, LinkError
+from tflaunch_worker.feature import describe_error
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.25, 2.0  # seconds between attempts to restore a link
 STEADY = 5.0
@@ -63,7 +64,7 @@ class Reconnector:
         def work() -> Link | Callable[[], None]:
             try:
                 return self._connector.resume()
-            except (AgentGoneError, LinkError):
+            except Exception:  # noqa: BLE001 (why it could not is of no use to anybody)
                 return self._open(failed)
 
         self._seek(work)
@@ -75,10 +76,9 @@ class Reconnector:
             words = reason
             try:
                 self._connector.resume().close()
-            except AgentGoneError as gone:
-                words = str(gone) or reason
-            except LinkError:
-                pass  # the first reason is more specific
+            except Exception as error:  # noqa: BLE001 (see `_reason`)
+                if isinstance(error, AgentGoneError):  # otherwise, the first reason is more specific
+                    words = str(error) or reason
             return lambda: failed(words)
 
         self._seek(work)
@@ -94,8 +94,8 @@ class Reconnector:
     def _open(self, failed: Callable[[str], None]) -> Link | Callable[[], None]:
         try:
             return self._connector.open()
-        except LinkError as error:
-            reason = str(error)
+        except Exception as error:  # noqa: BLE001 (see `_reason`)
+            reason = _reason(error)
             return lambda: failed(reason)
 
     def _look_at(
@@ -109,8 +109,8 @@ class Reconnector:
             except AgentGoneError as ended:
                 words = str(ended)
                 return lambda: gone(words)
-            except LinkError as error:
-                reason = str(error)
+            except Exception as error:  # noqa: BLE001 (see `_reason`)
+                reason = _reason(error)
                 return lambda: again(reason)
 
         def again(reason: str) -> None:
@@ -150,3 +150,11 @@ class Reconnector:
             self._mailbox.call(lambda: done(outcome))
 
         self._run_in_thread(do)
+
+
+def _reason(error: Exception) -> str:
+    """Return why a host is not reached.
+
+    It may also be a fault in the code of a connector, which nobody would hear of in its thread.
+    """
+    return str(error) if isinstance(error, LinkError) else describe_error(error)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
+import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from support.needs import need
 from tflaunch.features.ssh import config_lookup
 from tflaunch.features.ssh.config_lookup import Values, find_lookup, parse_answer
+from tflaunch.features.ssh.connectors import SshConnectors
 from tflaunch.features.ssh.ssh_config import SshConfig, Target
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import LinkError
@@ -279,6 +283,16 @@ def test_many_hosts_at_once(configured: Configure, tmp_path: Path) -> None:
         found = list(pool.map(lambda number: target_of(config, f"h{number % 20}"), range(40)))
     assert [target.address for target in found] == [f"h{number % 20}" for number in range(40)]
     assert sorted(asked.read_text().split()) == sorted(f"h{number}" for number in range(20))
+
+
+def test_a_machine_without_space_or_descriptors(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / ".ssh" / "config").touch()
+    need("ssh")
+    connector = SshConnectors("run", 1.0).connector_to(HostPlan("alpha", is_local=False), None)
+    for fault in (errno.ENOSPC, errno.EMFILE):
+        monkeypatch.setattr(tempfile, "TemporaryFile", Mock(side_effect=OSError(fault, os.strerror(fault))))
+        with pytest.raises(LinkError, match=r"space|files"):
+            connector.open()
 
 
 def test_another_program_of_this_name(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

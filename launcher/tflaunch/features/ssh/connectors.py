@@ -8,6 +8,7 @@ import threading
 
 import paramiko
 
+from tflaunch.errors import describe_os_error
 from tflaunch.features import bootstrap
 from tflaunch.features.ssh.connections import Connector
 from tflaunch.features.ssh.ssh_config import SshConfig, Target
@@ -77,9 +78,12 @@ class SshConnector:
         """Do nothing: the host closes the stream only when the agent's guard has exited."""
 
     def _reach(self, mode: str) -> SshLink:
-        target = self._connectors.target(self._host)  # before the timeout starts: a slow lookup is not the host's fault
-        limit = Limit.of(self._connectors.patience)
-        transport = self._connectors.connector.connect(target, limit)
+        try:
+            target = self._connectors.target(self._host)  # before the timeout starts: a slow lookup is not its fault
+            limit = Limit.of(self._connectors.patience)
+            transport = self._connectors.connector.connect(target, limit)
+        except OSError as error:  # this machine lacks descriptors, processes or space
+            raise LinkError(describe_os_error(error)) from None
         try:
             channel = _open_session(transport, target.user, max(limit.left(), 0.1))
             self._connectors.bring(_Channel(channel), mode, self._host, limit.end, warm=self._warm)
