@@ -37,7 +37,7 @@ def test_every_command_with_json_has_a_schema() -> None:
         jsonschema.Draft202012Validator.check_schema(schema_of_output(verb))
 
 
-def test_the_output_about_ended_runs_fits(launch: Launch) -> None:
+def test_the_output_about_runs_fits(launch: Launch) -> None:
     """An event is a record of its own line; one without a field of its kind would not fit."""
     python = ["python3", "-c", "import no_such_module"]
     failing = launch.spec("bad.json", cluster={"worker": 1}, command=python, restart={"max": 0})
@@ -57,6 +57,10 @@ def test_the_output_about_ended_runs_fits(launch: Launch) -> None:
         jsonschema.validate(joined, schema)
     assert fits("diff", launch.run("diff", "bad", "good", "--json"))
     assert len(fits("prune", launch.run("prune", "-y", "--older-than", "0s", "--keep", "0", "--json"))["removed"]) == 2
+    launch.detach(launch.shell("sleep 600"))
+    assert [len(fits(verb, launch.run(verb, "--json"))["tasks"]) for verb in ("ps", "stacks")] == [2, 2]
+    assert fits("explain", launch.run("explain", "--json"))["state"] == "running"
+    launch.succeed("down")
 
 
 def test_the_output_about_specs_fits(launch: Launch) -> None:
@@ -67,11 +71,3 @@ def test_the_output_about_specs_fits(launch: Launch) -> None:
     assert fits("plan", launch.run("plan", "--json", good))["tasks"]
     assert fits("doctor", launch.run("doctor", "--json", good))["hosts"]
     assert fits("warm", launch.run("warm", "--json")) == []
-
-
-def test_the_output_about_a_live_run_fits(launch: Launch) -> None:
-    launch.detach(launch.shell("sleep 600"))
-    assert len(fits("ps", launch.run("ps", "--json"))["tasks"]) == 2
-    assert len(fits("stacks", launch.run("stacks", "--json"))["tasks"]) == 2
-    assert fits("explain", launch.run("explain", "--json"))["state"] == "running"
-    launch.succeed("down")

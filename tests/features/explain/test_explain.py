@@ -18,14 +18,11 @@ pytestmark = pytest.mark.cli
 
 
 FOUND = (
-    "worker:1 exited with code 1 (FileNotFoundError: [Errno 2] No such file or directory: 'shard-1', train.py, line 5)"
+    "worker:1 exited with code 1 (FileNotFoundError: [Errno 2] No such file or directory: 'shard-1', train.py, line 3)"
 )
-RAISES = """
-import os
-
+RAISES = """import os
 def load(path):
     return open(path)
-
 if os.environ["TFLAUNCH_TASK"] == "worker:1":
     load("shard-1")
 import time; time.sleep(600)
@@ -94,5 +91,5 @@ def test_what_has_just_failed_is_explained_and_shown_first(launch: Launch) -> No
 def test_the_sentence_of_a_live_run_names_servers_that_have_ended() -> None:
     history = parameter_server().happens(TaskExited(HERE, "ps:0", 0, 0, None, 0.0))
     shown = status(history.job, StatusInputs(0.0, "/logs", True, history.now, known=history.known))
-    explained = explain_run(history.job, shown, lambda *_: [], history.now, history.known)
-    assert explained.sentence.startswith("running; ps:0 ended with code 0, though the job still needs it; ")
+    told = explain_run(history.job, shown, lambda *_: [], history.now, history.known)
+    assert told.sentence.startswith("running; ps:0 ended with code 0, though the job still needs it; ")
