@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import pytest
 
@@ -18,12 +17,15 @@ LEAVE = 'printf "%s" "$TFLAUNCH_ATTEMPT: value" >"$TFLAUNCH_TASK_DIR/outcome"'
 PART = 64 * 1024
 
 
+FILE = f"{TASK}/outcome"
+
 # ---- left by tasks: a task is gone when the supervisor has them, or does not want them
 
 
-def announced(talk: Talk) -> dict[str, Any]:
-    """Return the first file that is announced over a new connection."""
-    return talk.told(talk.begin("watch_left_files"))
+def arrived(talk: Talk) -> tuple[int, str]:
+    """Return offset and content of what comes of a file over a connection."""
+    found = talk.wait_for("output", task=FILE, attempt=0)
+    return found["offset"], talk.text(FILE)
 
 
 def is_gone(talk: Talk) -> bool:
@@ -31,19 +33,19 @@ def is_gone(talk: Talk) -> bool:
 
 
 def test_it_waits_for_another_link(new_agent: Agent) -> None:
-    """Each supervisor hears of the file until one has it."""
+    """Each supervisor gets the rest of the file until one has all of it."""
     new_agent.talk.hello(lease=PATIENCE)
     new_agent.talk.start(TASK, "sh", "-c", LEAVE, order=WANTED)
-    found = announced(new_agent.talk)
-    assert (found["task"], found["attempt"], found["name"], found["size"]) == (TASK, 0, "outcome", 8)
+    assert arrived(new_agent.talk) == (0, "0: value")
+    new_agent.talk.acknowledge((FILE, 0, 3, False))
     assert not is_gone(new_agent.talk)
     new_agent.link.close()
     again = new_agent.reconnect()
+    again.output[(FILE, 0)] = b"0: "
     again.hello(lease=PATIENCE)
-    assert announced(again) == found
-    assert again.call("read_file", task=TASK, attempt=0, name="outcome", offset=3)["body"] == b"value"
+    assert arrived(again) == (3, "0: value")
     assert not is_gone(again)
-    again.say("release_file", task=TASK, attempt=0, name="outcome")
+    again.acknowledge((FILE, 0, 8, True))
     again.wait_for("task_gone")
     assert not (new_agent.directory / "tasks" / "worker-0" / "outcome").exists()
     again.say("leave", grace=0)
@@ -53,23 +55,23 @@ def test_it_waits_for_another_link(new_agent: Agent) -> None:
 
 def test_the_next_attempt_starts_without_it(agent: Agent) -> None:
     """What a killed agent or a task without a wish left there is not taken for the next attempt's."""
-    agent.talk.begin("watch_left_files")
     agent.talk.start(TASK, "sh", "-c", LEAVE)
     agent.talk.wait_for("task_gone")
     agent.talk.heard.clear()
     agent.talk.start(TASK, "true", attempt=1, order=WANTED)
     agent.talk.wait_for("task_gone")
-    assert not any(message["kind"] == "told" for message in agent.talk.heard)
+    assert not any(message.get("task") == FILE for message in agent.talk.heard)
 
 
 def test_a_kill_does_not_wait(agent: Agent) -> None:
     """The second Ctrl-C ends a task whose file is on a slow link."""
     agent.talk.start(TASK, "sh", "-c", LEAVE, order=WANTED)
-    announced(agent.talk)
+    arrived(agent.talk)
     agent.talk.say("stop_task", task=TASK, attempt=0, grace=0)
     agent.talk.wait_for("task_gone")
-    about: dict[str, Any] = {"task": TASK, "attempt": 0, "name": "outcome", "offset": 0}
-    assert agent.talk.call("read_file", **about)["body"] == b""  # so that its reader goes on
+    agent.talk.acknowledge((FILE, 0, 8, True))  # late, as it was on its way
+    agent.talk.keep_alive()
+    agent.talk.wait_for("alive")
 
 
 # ---- offered by the supervisor

@@ -15,7 +15,6 @@ from fuzz.mutations import Raw, any_value, as_json, mutate, mutate_bytes, mutate
 from fuzz.stages import AgentConnector, FileStore, Finished, Line, OutputWriter, Records, StillMailbox, check_sentence
 from support.job_history import RUN, TASK
 from support.specs import planned
-from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
 from tflaunch.core import step
@@ -94,8 +93,7 @@ def check(case: bytes) -> None:
     terms = Terms("run", plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
     for host, lines in links.items():
         way, later = AgentConnector(lines[1:]), mailbox.call
-        sessions[host] = Session(host, way, terms, mailbox, words, later)  # type: ignore[arg-type]
-        LeftFiles(sessions[host], FileStore())  # type: ignore[arg-type]
+        sessions[host] = Session(host, way, terms, mailbox, words, FileStore(), later)  # type: ignore[arg-type]
         watch_memory(sessions[host], _check_vitals)
     run = Run(
         step.begin_job("run", plan, mailbox.now()),
@@ -234,8 +232,8 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
     tasks = [f"worker:{index}" for index in indices]
     said: list[dict[str, Any]] = [
         dict(_GREETING),
-        {"kind": "answered", "call": 3, "wanted": [[_HASH, 0]]},
-        {"kind": "answered", "call": 4},
+        {"kind": "answered", "call": 2, "wanted": [[_HASH, 0]]},
+        {"kind": "answered", "call": 3},
         {"kind": "files_synced", "seq": 0},
         {"kind": "names_resolved", "seq": 0, "found": {"b" if host == "a" else "a": "10.0.0.7"}},
         {"kind": "ports_held", "seq": 0, "ports": {f"worker:{index}": 2222 + index for index in indices}},
@@ -257,21 +255,21 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
             {"kind": "breakpoint_left", **about, "is_quit": False},
         ]
     figures = {"attempt": 0, "cpu_seconds": 1.5, "rss_bytes": 1000, "progress": {"step": 3, "metrics": {"loss": 0.5}}}
-    said.append({"kind": "answered", "call": 5, "time": 8.0, "tasks": dict.fromkeys(tasks, figures)})
+    said.append({"kind": "answered", "call": 4, "time": 8.0, "tasks": dict.fromkeys(tasks, figures)})
     vitals = {"attempt": 0, "rss": 1000}
-    said.append({"kind": "told", "call": 2, "time": 8.5, "room": 10**9, "tasks": dict.fromkeys(tasks, vitals)})
-    said += [{"kind": "told", "call": 6, "task": task, "attempt": 0, **_EVIDENCE} for task in tasks]
-    said.append({"kind": "answered", "call": 6})
+    said.append({"kind": "told", "call": 1, "time": 8.5, "room": 10**9, "tasks": dict.fromkeys(tasks, vitals)})
+    said += [{"kind": "told", "call": 5, "task": task, "attempt": 0, **_EVIDENCE} for task in tasks]
+    said.append({"kind": "answered", "call": 5})
     for task in tasks:
         about = {"seq": 0, "task": task, "attempt": 0}
         ended = {"code": 0, "signal": None, "at": 9.5, "was_told": False, "evidence": ""}
         said.append({"kind": "task_exited", **about, **ended})
         said.append({"kind": "output_lost", "task": task, "attempt": 0, "offset": 14, "size": 5})
         said.append({"kind": "output_ended", "task": task, "attempt": 0, "offset": 19})
-        left = {"task": task, "attempt": 0, "name": OUTCOME}
-        said.append({"kind": "told", "call": 1, **left, "size": 5})
+        left = {"task": f"{task}/{OUTCOME}", "attempt": 0}
         bodies[len(said)] = b"value"
-        said.append({"kind": "answered", "call": 11 + tasks.index(task)})
+        said.append({"kind": "output", **left, "offset": 0, "times": [[0, 9.5]]})
+        said.append({"kind": "output_ended", **left, "offset": 5})
         said.append({"kind": "task_gone", **about})
     seq = 0
     for message in said:
@@ -284,19 +282,19 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
 _EXTRAS: tuple[dict[str, Any], ...] = (
     {"kind": "superseded", "by": 3},
     {"kind": "refused", "reason": "no"},
-    {"kind": "answered", "call": 3, "wanted": [[_HASH, 0]] * 9},
-    {"kind": "answered", "call": 4},
+    {"kind": "answered", "call": 2, "wanted": [[_HASH, 0]] * 9},
+    {"kind": "answered", "call": 3},
     {"kind": "answered", "call": 99},
-    {"kind": "told", "call": 1, "task": "worker:0", "attempt": 0, "name": "../../x", "size": 5},
-    {"kind": "told", "call": 1, "task": "worker:0", "attempt": 0, "name": OUTCOME, "size": 2**40},
-    {"kind": "answered", "call": 7, "problem": ""},
-    {"kind": "told", "call": 8, "what": "attached", "file": "a", "line": 1, "function": "f"},
-    {"kind": "told", "call": 8, "what": "output"},
-    {"kind": "told", "call": 8, "what": "asks"},
-    {"kind": "answered", "call": 8, "reason": "ended"},
-    {"kind": "answered", "call": 9, "found": _FOUND, "problem": ""},
-    {"kind": "answered", "call": 9, "found": None, "problem": "no room"},
-    {"kind": "answered", "call": 10, "missing": [[_HASH, 0]], "problem": ""},
+    {"kind": "output", "task": "worker:0/../../x", "attempt": 0, "offset": 0, "times": []},
+    {"kind": "output_lost", "task": f"worker:0/{OUTCOME}", "attempt": 0, "offset": 2**40, "size": 5},
+    {"kind": "answered", "call": 6, "problem": ""},
+    {"kind": "told", "call": 7, "what": "attached", "file": "a", "line": 1, "function": "f"},
+    {"kind": "told", "call": 7, "what": "output"},
+    {"kind": "told", "call": 7, "what": "asks"},
+    {"kind": "answered", "call": 7, "reason": "ended"},
+    {"kind": "answered", "call": 8, "found": _FOUND, "problem": ""},
+    {"kind": "answered", "call": 8, "found": None, "problem": "no room"},
+    {"kind": "answered", "call": 9, "missing": [[_HASH, 0]], "problem": ""},
     {"kind": "interrupted", "signal": 2, "seq": 5},
     {"kind": "host_lost", "host": "b", "reason": "x", "seq": 5},
     {"kind": any_value(random.Random(1)), "seq": Raw("1e999")},

@@ -27,7 +27,7 @@ _HELLO = {
     "kind": "hello", "protocol": wire.PROTOCOL, "run": "run", "lease": 30.0, "grace": 1.0, "seen": 0, "fencing": 0,
     "clock": "clock", "sent": 0.0, "private": True,
 }  # fmt: skip
-_ATTACHED = 18
+_ATTACHED = 17
 _HASH = "ab" * 32
 _FIRST = {"task": "worker:0", "attempt": 0}
 
@@ -51,16 +51,14 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     _says("acknowledge", seen=2, streams=[["worker:0", 0, 0, False]]),
     _says("measure"),
     _says("watch_memory"),
-    _says("watch_left_files"),
     _says("profile_task", task="worker:1", attempt=0, seconds=1.0),
-    _says("end_call", call=15),
+    _says("end_call", call=14),
     _says("gather_evidence"),
     _says("attach_debugger", **_FIRST),
     _says("tell_call", call=_ATTACHED, what="line", text="p loss"),
     _says("tell_call", call=_ATTACHED, what="read_on"),
     _says("tell_call", call=_ATTACHED, what="continue"),
-    _says("read_file", **_FIRST, name="outcome", offset=0),
-    _says("release_file", **_FIRST, name="outcome"),
+    _says("acknowledge", seen=2, streams=[["worker:0/outcome", 0, 5, True]]),
     _says("signal_task", **_FIRST, signal=10),
     _says("stop_task", order=9, **_FIRST, grace=1.0, with_stacks=False),
     _says("find_checkpoint", workdir="/w", directory="state", known=0, wait=True, kept=[_HASH]),
@@ -71,8 +69,8 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     _says("leave_marks", token="token", directories=[]),
     _says("look", order=10),
 )
-_CALLS = ("measure", "watch_memory", "watch_left_files", "profile_task", "gather_evidence", "read_file",
-          "attach_debugger", "offer_files", "write_file", "find_checkpoint", "read_checkpoint", "store_checkpoint",
+_CALLS = ("measure", "watch_memory", "profile_task", "gather_evidence", "attach_debugger",
+          "offer_files", "write_file", "find_checkpoint", "read_checkpoint", "store_checkpoint",
           "write_checkpoint", "place_checkpoint", "leave_marks")  # fmt: skip
 _BODIES = (
     ({"kind": "set_cluster", "order": 4}, _CLUSTER),

@@ -16,7 +16,6 @@ from tflaunch.core.actions import Action
 from tflaunch.core.annotations import Annotation
 from tflaunch.core.events import Event
 from tflaunch.mailbox import Mail
-from tflaunch.store.left_files import LeftFile
 from tflaunch.store.log_sink import Times
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import wire
@@ -201,16 +200,22 @@ class FileStore:
     """Accepts the files that were asked for, and checks them."""
 
     def __init__(self) -> None:
-        self._sizes: dict[LeftFile, int] = {}
+        self._sizes: dict[tuple[str, int], int] = {}
 
-    def received(self, file: LeftFile) -> int | None:
-        return self._sizes.get(file, 0)
+    def kept(self, source: str, attempt: int) -> int:
+        return self._sizes.get((source, attempt), 0)
 
-    def append(self, file: LeftFile, data: bytes, *, is_last: bool) -> bool:
-        assert file.name == OUTCOME, "a file that was not asked for"
-        self._sizes[file] = self._sizes.get(file, 0) + len(data)
-        assert self._sizes[file] <= MOST_BYTES, "a file that is too large"
-        return True
+    def write(self, source: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
+        assert source.endswith(f"/{OUTCOME}"), "a file that was not asked for"
+        self._sizes[(source, attempt)] = size = self.kept(source, attempt) + len(data)
+        assert size <= MOST_BYTES, "a file that is too large"
+        done()
+
+    def lose(self, source: str, attempt: int, size: int) -> None:
+        assert 0 < size < 2**60
+
+    def end(self, source: str, attempt: int) -> None:
+        assert source.endswith(f"/{OUTCOME}")
 
 
 class Records:

@@ -337,10 +337,10 @@ MUTANTS: Mapping[str, Edit] = {
         "False",
         Suite("features/exec/test_command_relay.py"),
     ),
-    "a file is fetched as often as an agent announces it": Edit(
-        "agents.left_files.LeftFiles._read_announcement",
-        "or file in self._announced",
-        "",
+    "a file that a task leaves may have any size": Edit(
+        "agents.output.Output.read",
+        "offset + len(body) > self._most_bytes(task, attempt)",
+        "self._most_bytes(task, attempt) < 0",
         Suite("unit/test_left_files.py"),
     ),
     "an answer without its fields is taken": Edit(
@@ -397,10 +397,10 @@ MUTANTS: Mapping[str, Edit] = {
     "hosts' clocks are taken for ours": Edit(
         "agents.link_state.HostClock.ours", "theirs - (most + least) / 2", "theirs", Invariant("I6", 0)
     ),
-    "the first part of a file counts as all of it": Edit(
-        "agents.transfer.Download._take",
-        "is_last = end == self._source.size",
-        "is_last = True",
+    "a part of a file counts as all of it": Edit(
+        "store.left_files.LeftFileStore.lose",
+        "self._incomplete.add(self._path_of(source, attempt))",
+        "pass",
         Suite("unit/test_left_files.py"),
     ),
     "files are sent without waiting for receipts": Edit(
@@ -428,10 +428,10 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_hostile_agents.py"),
     ),
     "any part of a file counts as the one that was requested": Edit(
-        "agents.transfer.Download.read_from",
-        "len(body) not in (0, min(PART, self._source.size - offset))",
+        "features.checkpoints.checkpoint_link.CheckpointLink._fetch_rest",
+        "len(body) not in (0, min(PART, left))",
         "False",
-        Suite("unit/test_left_files.py"),
+        Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
     "an agent that answers slowly is waited for without end": Edit(
         "agents.snapshot._answer",
@@ -530,15 +530,9 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a file is left behind": Edit(
         "tflaunch_worker.agent.left_files.LeftFiles.bring",
-        "self._released[(task, attempt)] = released",
-        "self._released[(task, attempt)] = lambda: None\n    released()",
+        "if not streams:",
+        "if True:",
         Invariant("I9", 1),
-    ),
-    "files are not announced again": Edit(
-        "tflaunch_worker.agent.left_files.LeftFiles.watch",
-        "in self._left:",
-        "in ():",
-        Suite("agent/test_files.py::test_it_waits_for_another_link"),
     ),
     "a task does not know its directory": Edit(
         "tflaunch_worker.agent.task_env.TaskEnvironments.command",

@@ -24,7 +24,6 @@ from simulator.programs import Stage
 from simulator.world import Violation, World
 from tflaunch.agents import link_state
 from tflaunch.agents import session as sessions
-from tflaunch.agents.left_files import LeftFiles
 from tflaunch.core import event_records, policy, step
 from tflaunch.core.actions import Action
 from tflaunch.core.annotations import NOTHING, Annotation, Annotations, HangExplained, MemoryGrew
@@ -247,8 +246,8 @@ class History:
             self.connectors[name] = connector = kind(host, plan.timeouts.connect)
             aside = Aside(world, connector)
             self._asides.append(aside)
-            made[name] = sessions.Session(name, connector, terms, mailbox, self.sink, aside.do)  # type: ignore[arg-type]
-            LeftFiles(made[name], self.oracle.files)  # type: ignore[arg-type]
+            sink, files = self.sink, self.oracle.files
+            made[name] = sessions.Session(name, connector, terms, mailbox, sink, files, aside.do)  # type: ignore[arg-type]
         code = None if self.code is None else self.code.gather()
         secrets = {"TOKEN": _SECRET}
         parts = Collaborators(mailbox, self.journal, self.sink, made, self.screen.say, "logs", code, secrets=secrets)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tflaunch_worker import process_state, spawn, tf_config
 from tflaunch_worker.agent import task as tasks
 from tflaunch_worker.agent import task_processes
-from tflaunch_worker.agent.left_files import PART
 from tflaunch_worker.agent.network.port_watch import PortWatch
 from tflaunch_worker.agent.network.ports import PortTakenError
 from tflaunch_worker.agent.services import Service
@@ -65,20 +64,6 @@ class SimCheckpointCopies(Service):
         if name not in self.CALLS:
             raise AttributeError(name)
         return lambda *_: None
-
-
-class SimLeftFile:
-    """A file that an attempt has left (the `LeftFile` of an agent)."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.size = len(data)
-
-    def read(self, offset: int) -> bytes:
-        return self._data[offset : offset + PART]
-
-    def remove(self) -> None:
-        """Nothing is left to close."""
 
 
 class SimMeasurer:
@@ -247,10 +232,11 @@ class SimAgentHost:
         """Return the directory of a task, which is never opened here."""
         return f"{self._host.directory}/tasks/{name}"
 
-    def find_left_file(self, task: str, name: str, most: int) -> SimLeftFile:
-        """Return a file of up to three parts: every attempt leaves one."""
-        data = self._host.oracle.left_file(task, name)
-        return SimLeftFile(data)
+    def find_left_file(self, task: str, name: str, most: int) -> Spool:
+        """Return a file that may be larger than the window: every attempt leaves one."""
+        file = Spool(self._host.directory)
+        file.append(self._host.oracle.left_file(task, name))
+        return file
 
     def forget_stale_files(self, task: str, names: Iterable[str]) -> None:
         """An attempt begins, and has left nothing yet."""

@@ -22,9 +22,8 @@ from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE
 from tflaunch.core.task_state import TaskPhase
 from tflaunch.plan.model import Plan
-from tflaunch.store.left_files import LeftFile
 from tflaunch.store.log_writer import path_of
-from tflaunch_worker.agent.left_files import PART
+from tflaunch_worker.agent.task_output import CHUNK, WINDOW
 
 if TYPE_CHECKING:
     from simulator.processes import Process
@@ -75,8 +74,8 @@ class Oracle:
         self._ended_before: set[tuple[str, int]] = set()
         self._abandoned: set[tuple[str, int]] = set()
         self.files = SimFiles()
-        self._left: dict[str, LeftFile] = {}
-        self._contents: dict[LeftFile, bytes] = {}
+        self._left: dict[str, tuple[str, int]] = {}
+        self._contents: dict[tuple[str, int], bytes] = {}
         self._excused: set[str] = set()
         self._has_heir = False
         self._latest: dict[str, int] = {}
@@ -234,8 +233,8 @@ class Oracle:
 
     def left_file(self, task: str, name: str) -> bytes:
         """An attempt has ended; return the file that it has left."""
-        file = self._left[task] = LeftFile(task, len(self._contents), name)
-        size = random.Random(f"{self.world.now} {task}").choice((0, 1, 1000, PART, PART + 1, 2 * PART + 7))
+        file = self._left[task] = f"{task}/{name}", len(self._contents)
+        size = random.Random(f"{self.world.now} {task}").choice((0, 1, 1000, CHUNK, CHUNK + 1, WINDOW + 7))
         self._contents[file] = bytes(index % 251 for index in range(7 + len(self._contents))).ljust(size, b"x")[:size]
         return self._contents[file]
 
@@ -244,7 +243,7 @@ class Oracle:
         file = self._left.pop(event.task, None)
         if file is None or event.task in self._excused or self._is_given_up:
             return
-        stored = self.files.complete.get(LeftFile(event.task, event.attempt, file.name))
+        stored = self.files.complete.get((file[0], event.attempt))
         if stored != self._contents[file]:
             raise Violation("I9", f"{event.task} attempt {event.attempt} is gone, and its file is not here")
 
@@ -461,15 +460,15 @@ class SimFiles:
     """Stores the files that tasks leave (`LeftFileStore`), for all supervisors of a run."""
 
     def __init__(self) -> None:
-        self.complete: dict[LeftFile, bytes] = {}
-        self._parts: dict[LeftFile, bytes] = {}
+        self.complete: dict[tuple[str, int], bytes] = {}
+        self._parts: dict[tuple[str, int], bytes] = {}
 
-    def received(self, file: LeftFile) -> int | None:
-        """Return how many bytes are stored, None if all are."""
-        return None if file in self.complete else len(self._parts.get(file, b""))
+    def kept(self, *file: Any) -> int:
+        return len(self.complete.get(file, self._parts.get(file, b"")))
 
-    def append(self, file: LeftFile, data: bytes, *, is_last: bool) -> bool:
-        self._parts[file] = self._parts.get(file, b"") + data
-        if is_last:
-            self.complete[file] = self._parts.pop(file)
-        return True
+    def write(self, source: str, attempt: int, data: bytes, times: Times, done: Callable[[], None]) -> None:
+        self._parts[(source, attempt)] = self._parts.get((source, attempt), b"") + data
+        done()
+
+    def end(self, *file: Any) -> None:
+        self.complete.setdefault(file, self._parts.get(file, b""))

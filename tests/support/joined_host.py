@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from fuzz.stages import AgentConnector, FileStore, Line, OutputWriter, StillMailbox
-from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
 from tflaunch.core.events import HostJoined, LinkLost
@@ -23,8 +22,7 @@ class Host:
         self.files = FileStore()
         terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
         way, later = AgentConnector(self.lines[1:]), self.mailbox.call
-        self.session = Session("a", way, terms, self.mailbox, self.words, later)  # type: ignore[arg-type]
-        LeftFiles(self.session, self.files)  # type: ignore[arg-type]
+        self.session = Session("a", way, terms, self.mailbox, self.words, self.files, later)  # type: ignore[arg-type]
         self.session.join(self.lines[0])
         self.events: list[Mail] = []
         self.orders = 0

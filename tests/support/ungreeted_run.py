@@ -110,7 +110,7 @@ class UngreetedRun:
         line: Any = Line(pairs[0][0], Line(pairs[1][0]))
         nothing: Any = None
         terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
-        self.session = Session(HERE, line, terms, self.mailbox, nothing, lambda work: work())
+        self.session = Session(HERE, line, terms, self.mailbox, nothing, nothing, lambda work: work())
         sessions = {HERE: self.session}
         self.service = Service(self.history.job, "logs", self.mailbox, sessions)
         self.watchers = Watchers(supervision(self.history.job, directory, self.mailbox, sessions))

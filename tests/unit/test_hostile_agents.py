@@ -110,8 +110,8 @@ def output_of(task: str, offset: int, times: list[list[float]]) -> bytes:
         wire.encode({"kind": "alive", "obeyed": 9, "sent": 0.0, "time": 1.0}),
         wire.encode({"kind": "alive", "obeyed": 0, "sent": 1e9, "time": 1.0}),
         wire.encode({"kind": "greeted", **GREETING}),
-        wire.encode({"kind": "answered", "call": 2, "time": 1.0, "tasks": {}}),
-        wire.encode({"kind": "told", "call": 1, "task": "worker:0", "attempt": 0, "name": "x", "size": 1}),
+        wire.encode({"kind": "answered", "call": 1, "time": 1.0, "tasks": {}}),
+        output_of("worker:0/x", 0, [[0, 1.0]]),
         output_of("worker:1", 0, [[0, 1.0]]),
         output_of("worker:0", 0, []),
         output_of("worker:0", 5, [[5, 1.0]]),
@@ -230,7 +230,7 @@ def test_a_host_that_reads_nothing_is_not_written_to_for_ever(host: Host) -> Non
 
 def test_only_measurements_of_tasks_that_it_was_asked_to_start_are_passed_on(host: Host) -> None:
     told: list[list[str]] = []
-    for call, known, attempt in ((2, "worker:0", 0), (3, "worker:0", 1), (4, "worker:1", 0)):
+    for call, known, attempt in ((1, "worker:0", 0), (2, "worker:0", 1), (3, "worker:1", 0)):
         usage_sampler.measure(host.session, lambda taken, _: told.append(list(taken)), lambda: None)
         host.tells("answered", call=call, time=1.0, tasks={known: {"attempt": attempt}})
     assert told == [["worker:0"], [], []]

@@ -1,4 +1,4 @@
-"""Files that tasks leave: what an agent announces, what a session accepts of it, and what is stored."""
+"""Files that tasks leave: what an agent sends, what the supervisor accepts of it, and what is stored."""
 
 from __future__ import annotations
 
@@ -8,113 +8,109 @@ from typing import Any
 
 import pytest
 
-from support.played_agent import PlayedAgent
-from tflaunch.agents.left_files import LeftFiles
-from tflaunch.store.left_files import LeftFile, LeftFileStore, path_of
+from tflaunch.agents.output import Output
+from tflaunch.agents.replies import ExpectedReplies
+from tflaunch.store.left_files import LeftFileStore, path_of
+from tflaunch_worker import wire
 from tflaunch_worker.agent import left_files as of_agent
-from tflaunch_worker.agent.left_files import PART
+from tflaunch_worker.agent.task_output import Gap, Stream
 
 pytestmark = pytest.mark.unit
 
-FILE = LeftFile("worker:0", 0, "outcome")
-ABOUT = FILE._asdict()
-MOST = 3 * PART
+FILE = "worker:0/outcome"
+PATH = "worker:0", 0, "outcome"
+MOST = 8
 
 
-class Session(PlayedAgent):
-    """A session with an agent that may leave files; it stores them."""
+class Supervisor:
+    """What a supervisor does with the files of a host that was asked for some."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__()
         self.store = LeftFileStore(directory)
-        session: Any = self
-        LeftFiles(session, self.store)
-        self.most_bytes = lambda *file: {FILE: MOST, FILE._replace(task="worker:1"): MOST}.get(LeftFile(*file))
-        self._watch = self.find("watch_left_files")
-        self.take_sent()
+        expected = ExpectedReplies(0.0)
+        for task in ("worker:0", "worker:1"):
+            expected.note("start_task", {"task": task, "attempt": 0, "left_files": {"outcome": MOST}})
+        nowhere: Any = None
+        self._output = Output(nowhere, self.store, lambda: None, lambda theirs: theirs, expected.most_bytes)
 
-    def request(self, kind: str, **about: Any) -> None:
-        self.sent.append({"kind": kind, **about})
+    def hear(self, kind: str, offset: int, body: bytes = b"", **about: Any) -> None:
+        times = [[offset, 1.0]] if body else []
+        message = {"kind": kind, "task": FILE, "attempt": 0, "offset": offset, "times": times, **about}
+        self._output.read(message, body)
 
-    def announce(self, size: int, **about: Any) -> None:
-        self.tell(self._watch, **{**ABOUT, "size": size, **about})
-
-    def part(self, body: bytes) -> None:
-        self.answer(self.find("read_file"), body)
-
-    def lose_link(self) -> None:
-        self.calls.lose()
-        self.calls.open()
-        self._watch = self.find("watch_left_files")
-
-    def brief(self) -> list[tuple[Any, ...]]:
-        """Return kind, task and offset of what was sent since the last call."""
-        return [(message["kind"], message["task"], message.get("offset")) for message in self.take_sent()]
+    def notes(self) -> list[list[object]]:
+        return self._output.take_notes()
 
 
-class TestSession:
+class TestSupervisor:
     def test_a_file_in_parts(self, tmp_path: Path) -> None:
-        session = Session(tmp_path)
-        session.announce(PART + 2)
-        session.announce(1, task="worker:1")  # one file after the other
-        session.part(b"x" * PART)
-        assert not path_of(tmp_path, *FILE).exists()
-        session.part(b"yz")
-        read = [("read_file", "worker:0", offset) for offset in (0, PART)]
-        assert session.brief() == [*read, ("release_file", "worker:0", None), ("read_file", "worker:1", 0)]
-        assert path_of(tmp_path, *FILE).read_bytes() == b"x" * PART + b"yz"
-        assert path_of(tmp_path, *FILE).stat().st_mode & 0o777 == 0o600
-        empty = Session(tmp_path)
-        empty.announce(0, task="worker:1")
-        assert empty.brief() == [("release_file", "worker:1", None)]
-        assert path_of(tmp_path, *FILE._replace(task="worker:1")).read_bytes() == b""
+        supervisor = Supervisor(tmp_path)
+        supervisor.hear("output", 0, b"val")
+        assert supervisor.notes() == [[FILE, 0, 3, False]]
+        supervisor.hear("output", 3, b"ue")
+        assert not path_of(tmp_path, *PATH).exists()
+        supervisor.hear("output_ended", 5)
+        assert supervisor.notes() == [[FILE, 0, 5, True]]
+        assert path_of(tmp_path, *PATH).read_bytes() == b"value"
+        assert path_of(tmp_path, *PATH).stat().st_mode & 0o777 == 0o600
+        supervisor.hear("output_ended", 0, task="worker:1/outcome")
+        assert path_of(tmp_path, "worker:1", 0, "outcome").read_bytes() == b""
 
     def test_another_link_and_another_supervisor_go_on(self, tmp_path: Path) -> None:
-        session = Session(tmp_path)
-        session.announce(2 * PART)
-        session.part(b"x" * PART)
-        session.lose_link()
-        session.take_sent()
-        session.announce(2 * PART)
-        assert session.brief() == [("read_file", "worker:0", PART)]
-        heir = Session(tmp_path)
-        heir.announce(2 * PART)
-        heir.part(b"y" * PART)
-        assert heir.brief() == [("read_file", "worker:0", PART), ("release_file", "worker:0", None)]
-        late = Session(tmp_path)
-        late.announce(2 * PART)
-        assert late.brief() == [("release_file", "worker:0", None)]
+        supervisor = Supervisor(tmp_path)
+        supervisor.hear("output", 0, b"val")
+        supervisor.hear("output", 0, b"val")
+        heir = Supervisor(tmp_path)
+        heir.hear("output", 0, b"valu")
+        heir.hear("output", 4, b"e")
+        heir.hear("output_ended", 5)
+        late = Supervisor(tmp_path)
+        late.hear("output", 3, b"ue")
+        late.hear("output_ended", 5)
+        assert late.notes() == [[FILE, 0, 5, True]]
+        assert path_of(tmp_path, *PATH).read_bytes() == b"value"
 
     def test_a_file_that_cannot_be_read_or_stored(self, tmp_path: Path) -> None:
         (tmp_path / "full").write_text("not a directory")
-        unreadable = Session(tmp_path)
-        unreadable.announce(5)
-        unreadable.part(b"")
-        assert unreadable.brief()[1:] == [("release_file", "worker:0", None)]
-        assert not path_of(tmp_path, *FILE).exists()
-        session = Session(tmp_path / "full")
-        session.announce(5)
-        session.part(b"value")
-        assert session.brief()[1:] == [("release_file", "worker:0", None)]
-        (sentence,) = session.store.trouble()
-        assert sentence.startswith(f"{path_of(tmp_path / 'full', *FILE)} could not be written: ")
+        unreadable = Supervisor(tmp_path)
+        unreadable.hear("output", 0, b"val")
+        unreadable.hear("output_lost", 3, size=2)
+        unreadable.hear("output_ended", 5)
+        assert unreadable.notes() == [[FILE, 0, 5, True]]
+        assert not path_of(tmp_path, *PATH).exists()
+        full = Supervisor(tmp_path / "full")
+        full.hear("output", 0, b"val")
+        full.hear("output", 3, b"ue")
+        full.hear("output_ended", 5)
+        assert full.notes() == [[FILE, 0, 5, True]]
+        (sentence,) = full.store.trouble()
+        assert sentence.startswith(f"{path_of(tmp_path / 'full', *PATH)} could not be written: ")
 
     @pytest.mark.parametrize(
         "wrong",
-        [{"task": "worker:7"}, {"attempt": 1}, {"name": "../x"}, {"size": MOST + 1}, {"size": -1}, {"name": 3}],
+        [{"task": "worker:7/outcome"}, {"attempt": 1}, {"task": "worker:0/../x"}, {"offset": MOST}, {"offset": -1}],
     )
     def test_a_file_that_was_not_asked_for(self, tmp_path: Path, wrong: dict[str, Any]) -> None:
-        with pytest.raises(ValueError, match=r"not asked|must be"):
-            Session(tmp_path).announce(**{"size": 5, **wrong})
+        with pytest.raises(ValueError, match=r"asked for|must be"):
+            Supervisor(tmp_path).hear(**{"kind": "output", "offset": 0, "body": b"x", **wrong})
+        assert not list(tmp_path.iterdir())
 
-    @pytest.mark.parametrize("body", [b"four", b"sixsix"])
-    def test_what_was_not_requested(self, tmp_path: Path, body: bytes) -> None:
-        session = Session(tmp_path)
-        session.announce(5)
-        with pytest.raises(ValueError, match="not asked"):
-            session.announce(5)
-        with pytest.raises(ValueError, match="another length"):
-            session.part(body)
+
+class Link:
+    """The link of an agent to a supervisor that stores nothing."""
+
+    def __init__(self) -> None:
+        self.streams: list[Stream] = []
+
+    def add(self, stream: Stream) -> None:
+        self.streams.append(stream)
+
+    def has_output(self, stream: Stream) -> None:
+        """Nothing is sent."""
+
+    def drop(self, stream: Stream) -> None:
+        self.streams.remove(stream)
+        stream.close()
 
 
 class TestAgent:
@@ -124,8 +120,12 @@ class TestAgent:
         path.write_bytes(b"value")
         file = of_agent.find_left_file(str(path), 5)
         assert file is not None
-        assert (file.size, file.read(2), file.read(5)) == (5, b"lue", b"")
-        file.remove()
+        assert (file.end, file.read(0, 2), file.read(2, 5)) == (5, b"va", b"lue")
+        os.truncate(path, 3)
+        rest = file.read(3, 5)
+        assert isinstance(rest, Gap)
+        assert (rest.offset, rest.size) == (3, 2)
+        file.close()
         assert not path.exists()
         (tmp_path / "large").write_bytes(b"values")
         (tmp_path / "directory").mkdir()
@@ -137,19 +137,20 @@ class TestAgent:
     def test_nobody_takes_it(self, tmp_path: Path) -> None:
         """A task that is killed without grace, or whose agent leaves, does not wait."""
         path = tmp_path / "outcome"
-        files = of_agent.LeftFiles(lambda _task, _name, most: of_agent.find_left_file(str(path), most))
+        link: Any = Link()
+        files = of_agent.LeftFiles(lambda *about: of_agent.find_left_file(str(path), about[2]), link, lambda: 1.0)
         gone: list[str] = []
         for task in ("worker:0", "worker:1"):
             path.write_bytes(b"value")
             files.want(task, {"outcome": 5})
             files.bring(task, 0, lambda task=task: gone.append(task))  # type: ignore[misc]
         assert gone == []
+        ((head, body),) = wire.Decoder().feed(link.streams[0].next_frame())
+        assert (head["task"], head["times"], body) == (FILE, [[0, 1.0]], b"value")
         files.give_up("worker:1")
         assert gone == ["worker:1"]
         files.give_up()
         files.give_up()
         assert gone == ["worker:1", "worker:0"]
-        nothing = of_agent.LeftFiles(lambda *_: None)
-        nothing.want("worker:2", {"outcome": 5})
-        nothing.bring("worker:2", 0, lambda: gone.append("worker:2"))
+        files.bring("worker:2", 0, lambda: gone.append("worker:2"))
         assert gone[2:] == ["worker:2"]

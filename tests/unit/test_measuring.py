@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -151,7 +152,7 @@ class Log:
 
 def output(log: Log) -> Output:
     """Return the output of a host whose clock is 100 s ahead."""
-    return Output(log, lambda: None, lambda theirs: theirs - 100, lambda *_: True)  # type: ignore[arg-type]
+    return Output(log, None, lambda: None, lambda theirs: theirs - 100, lambda *_: inf)  # type: ignore[arg-type]
 
 
 def frame(kind: str, offset: int, **more: Any) -> dict[str, Any]:

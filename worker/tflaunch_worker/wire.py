@@ -18,7 +18,7 @@ import struct
 from itertools import chain
 from typing import Any, List, Union
 
-PROTOCOL = 9
+PROTOCOL = 10
 """Version of this protocol; both sides refuse any other."""
 
 MAX_MESSAGE = 8 * 1024 * 1024

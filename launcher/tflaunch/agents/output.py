@@ -1,10 +1,11 @@
-"""Receive output of tasks: write each byte once, and acknowledge it when written."""
+"""Receive output of tasks, and files that they leave: write each byte once, and acknowledge it when written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from tflaunch.store.left_files import LeftFileStore
 from tflaunch.store.log_sink import LogSink, Times
 from tflaunch_worker import fields, schema
 from tflaunch_worker.agent.task_output import CHUNK, WINDOW
@@ -21,22 +22,25 @@ class Output:
     def __init__(
         self,
         words: LogSink,
+        files: LeftFileStore,
         noted: Callable[[], None],
         ours: Callable[[float], float],
-        may_write: Callable[[str, int], bool],
+        most_bytes: Callable[[str, int], float],
     ) -> None:
         """Prepare to receive the output of one host.
 
         Args:
             words: stores the output.
+            files: stores what comes from a source that is named ``TASK/NAME``.
             noted: called whenever there is something to acknowledge.
             ours: converts a time of the host's monotonic clock to ours, both in seconds.
-            may_write: whether the host was asked to start this attempt of this task.
+            most_bytes: returns how many bytes of this attempt the host may send; -1 if it was not asked for any.
         """
         self._words = words
+        self._files = files
         self._noted = noted
         self._ours = ours
-        self._may_write = may_write
+        self._most_bytes = most_bytes
         self._received: dict[tuple[str, int], int] = {}
         self._ended: set[tuple[str, int]] = set()
         self._offsets: dict[tuple[str, int], tuple[int, bool]] = {}
@@ -46,12 +50,12 @@ class Output:
         """Process a frame of one of the `KINDS`.
 
         Raises:
-            ValueError: the frame is malformed, leaves a gap, or is of an attempt that the host was not asked to start.
+            ValueError: the frame is malformed, leaves a gap, or is of what the host was not asked for.
         """
         task, attempt = fields.text(message, "task"), fields.integer(message, "attempt")
         offset = fields.integer(message, "offset")
-        if not self._may_write(task, attempt):
-            raise ValueError(f"output of attempt {attempt} of {task[:60]!r}, which it was not asked to start")
+        if offset + len(body) > self._most_bytes(task, attempt):
+            raise ValueError(f"output of attempt {attempt} of {task[:60]!r}, or more of it than it was asked for")
         match message["kind"]:
             case "output":
                 times = _checked(fields.items(message, "times"), offset, len(body))
@@ -65,7 +69,7 @@ class Output:
         """End an attempt's output: its agent will send no more of it."""
         if (task, attempt) not in self._ended:
             self._ended.add((task, attempt))
-            self._words.end(task, attempt)
+            self._sink(task).end(task, attempt)
 
     def take_notes(self) -> list[list[object]]:
         """Return the acknowledgements due: [task, attempt, offset, has it ended] each."""
@@ -88,7 +92,7 @@ class Output:
         if end > known:  # the bytes before `known` were received over a lost link, and not acknowledged in time
             self._received[(task, attempt)] = end
             since_known = [(at, self._ours(seconds)) for at, seconds in _from(times, known)]
-            self._words.write(task, attempt, body[known - offset :], since_known, written)
+            self._sink(task).write(task, attempt, body[known - offset :], since_known, written)
         else:
             written()
 
@@ -97,7 +101,7 @@ class Output:
         known = self._known(task, attempt)
         if end > known:
             self._received[(task, attempt)] = end
-            self._words.lose(task, attempt, end - known)
+            self._sink(task).lose(task, attempt, end - known)
         self._note(task, attempt, end)
 
     def _read_end(self, task: str, attempt: int, offset: int) -> None:
@@ -116,15 +120,18 @@ class Output:
         """
         is_first = (task, attempt) not in self._received
         if is_first:
-            self._received[(task, attempt)] = self._words.kept(task, attempt) or 0
+            self._received[(task, attempt)] = self._sink(task).kept(task, attempt) or 0
         known = self._received[(task, attempt)]
         if offset is None or offset <= known:
             return known
-        if not is_first or self._words.kept(task, attempt) is None:
+        if not is_first or self._sink(task).kept(task, attempt) is None:
             raise ValueError(f"output of {task} goes on at byte {offset}, not {known}")
-        self._words.lose(task, attempt, offset - known)
+        self._sink(task).lose(task, attempt, offset - known)
         self._received[(task, attempt)] = self._acknowledged[(task, attempt)] = offset
         return offset
+
+    def _sink(self, source: str) -> LogSink | LeftFileStore:
+        return self._files if "/" in source else self._words
 
     def _note(self, task: str, attempt: int, offset: int, is_complete: bool = False) -> None:
         # The end can be noted before the last bytes are stored; neither note may overwrite the other.

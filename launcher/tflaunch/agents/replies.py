@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
@@ -69,7 +70,6 @@ _ASKED = {"hold_ports": "ports", "look_up_names": "names", "probe_peers": "peers
 class ExpectedReplies:
     """Remembers the commands sent to an agent, as far as its events answer them.
 
-    ``left_files``: the maximum size of each file that an attempt of a task may leave under a name;
     ``has_offered_files``: the user's code was offered.
     """
 
@@ -78,7 +78,7 @@ class ExpectedReplies:
         self._began_at = now
         self._event_count = 0
         self._started: set[tuple[str, int]] = set()
-        self.left_files: dict[tuple[str, int, str], int] = {}
+        self._left_files: dict[tuple[str, int], int] = {}
         self._asked: dict[str, set[str]] = {kind: set() for kind in _ASKED}
         self._has_private_network = False
         self.has_offered_files = False
@@ -91,11 +91,19 @@ class ExpectedReplies:
         elif kind == "start_task":
             self._started.add((fields["task"], fields["attempt"]))
             for name, most in fields.get("left_files", {}).items():
-                self.left_files[(fields["task"], fields["attempt"], name)] = most
+                self._left_files[(f"{fields['task']}/{name}", fields["attempt"])] = most
 
     def has_started(self, task: str, attempt: int) -> bool:
         """Return whether the agent was asked to start this attempt."""
         return (task, attempt) in self._started
+
+    def most_bytes(self, source: str, attempt: int) -> float:
+        """Return how many bytes the agent may send of an attempt's output, or of a file that it leaves.
+
+        -1 if it was asked for none; ``source``: the task, or ``TASK/NAME`` for a file.
+        """
+        is_started = self.has_started(source, attempt)
+        return math.inf if is_started else self._left_files.get((source, attempt), -1)
 
     def check(self, event: events.Event) -> None:
         """Check that an event answers a command that the agent was sent.

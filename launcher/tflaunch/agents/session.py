@@ -14,10 +14,11 @@ from tflaunch.agents.command_outbox import CommandOutbox, Frame
 from tflaunch.agents.link_state import HostClock, LinkHealth, LinkState, Takeover, Terms
 from tflaunch.agents.reconnect import Reconnector
 from tflaunch.agents.replies import EventCursor, ExpectedReplies
-from tflaunch.agents.transfer import CodeUpload, UserCode
+from tflaunch.agents.user_code import CodeUpload, UserCode
 from tflaunch.core import event_records, events
 from tflaunch.mailbox import Mailbox
 from tflaunch.records import read_record
+from tflaunch.store.left_files import LeftFileStore
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import AgentConnector, DelayTeller, Link
 from tflaunch_worker import fields, wire
@@ -41,6 +42,7 @@ class Session:
         terms: Terms,
         mailbox: Mailbox,
         writer: LogSink,
+        files: LeftFileStore,
         run_in_thread: Callable[[Callable[[], None]], object],
     ) -> None:
         """Prepare a session without connecting.
@@ -51,6 +53,7 @@ class Session:
             terms: sent to the agent when the session begins.
             mailbox: receives the events and watches the link.
             writer: stores the output.
+            files: stores the files that tasks leave.
             run_in_thread: runs a blocking function in another thread.
         """
         self.host = host
@@ -58,7 +61,7 @@ class Session:
         self._reconnector = Reconnector(connector, mailbox, run_in_thread, self._use)
         self._terms = terms
         self._mailbox = mailbox
-        self._output = output.Output(writer, self._acknowledge_soon, self.ours, self.has_started)
+        self._output = output.Output(writer, files, self._acknowledge_soon, self.ours, self._most_bytes)
         self._state = LinkState.CLOSED
         self._takeover = Takeover.NONE
         self._is_leaving = False
@@ -328,9 +331,8 @@ class Session:
         """The task and number of each attempt that this agent was asked to start."""
         return list(self._outbox.starts)
 
-    def most_bytes(self, task: str, attempt: int, name: str) -> int | None:
-        """Return the maximum size of a file that a task leaves, None if it leaves none."""
-        return self._expected.left_files.get((task, attempt, name))
+    def _most_bytes(self, source: str, attempt: int) -> float:
+        return self._expected.most_bytes(source, attempt)  # of the present agent
 
     def has_started(self, task: str, attempt: int) -> bool:
         """Return whether the agent was asked to start an attempt, and may report about it."""

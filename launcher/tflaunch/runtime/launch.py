@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.agents.snapshot import look_at
-from tflaunch.agents.transfer import UserCode
+from tflaunch.agents.user_code import UserCode
 from tflaunch.client import follow, runs
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import locate_run

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tflaunch.agents.session import Session
-from tflaunch.agents.transfer import UserCode
+from tflaunch.agents.user_code import UserCode
 from tflaunch.core import policy, port_fence, replay, step, time_limits
 from tflaunch.core.actions import (
     AbandonHost,

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from tflaunch import __version__, feature_faults
 from tflaunch.agents.calls import Waiter
-from tflaunch.agents.left_files import LeftFiles
 from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
 from tflaunch.core.annotations import FeatureFailed
@@ -80,11 +79,10 @@ def open_runtime(
     terms = Terms(directory.run, *limits, fencing, private=plan.network == PRIVATE)
     threads = ThreadPoolExecutor(_AT_ONCE, "reach")  # no limit: its threads have theirs
     sessions = {
-        host: Session(host, connector, terms, mailbox, log_sink, threads.submit)
+        host: Session(host, connector, terms, mailbox, log_sink, left_files, threads.submit)
         for host, connector in connectors.items()
     }
     for session in sessions.values():
-        LeftFiles(session, left_files)
         _watch_faults(session, mailbox)
     logs = str(directory.logs)
     service = Service(job, logs, mailbox, sessions)

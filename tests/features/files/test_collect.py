@@ -26,8 +26,7 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.transport.base import LinkError
 from tflaunch_worker import wire
-from tflaunch_worker.agent.left_files import PART
-from tflaunch_worker.features.file_parts import open_inside, read_part
+from tflaunch_worker.features.file_parts import PART, open_inside, read_part
 from tflaunch_worker.features.files.listed_files import list_files, matches
 
 pytestmark = pytest.mark.unit
@@ -178,7 +177,7 @@ def test_an_answer_that_was_not_requested(answer: dict[str, Any]) -> None:
         agent = AgentRpc(link, "run")
         theirs.sendall(wire.encode({"kind": "answered", **answer}, b"part"))
         with pytest.raises(LinkError, match="its agent broke the protocol: "):
-            agent.call("read_file", PATIENCE, task="worker:0", attempt=0, name="outputs/m", offset=0)
+            agent.call("read_listed_file", PATIENCE, path="outputs/m", offset=0)
 
 
 def test_tasks_that_share_a_directory_are_listed_once() -> None:

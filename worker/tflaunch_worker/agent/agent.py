@@ -39,7 +39,7 @@ class Agent:
         self._host = host
         self._link = SupervisorLink(loop, self._obey, self._link_lost)
         self._calls = Calls(self._link)
-        self._left_files = LeftFiles(host.find_left_file)
+        self._left_files = LeftFiles(host.find_left_file, self._link, loop.now)
         self._ports = TaskPorts(host, self._link)
         self._tasks: dict[str, Task] = {}
         self._services = Services(AgentParts(loop, host, self._link, self._tasks), self._calls)
@@ -135,12 +135,9 @@ class Agent:
             "import_modules": self._import_modules,
             "stop_task": self._stop_task,
             "signal_task": self._signal_task,
-            "release_file": self._left_files.release,
             "tell_call": self._calls.tell,
             "end_call": self._calls.end,
             "measure": served(self._measure),
-            "watch_left_files": served(self._left_files.watch),
-            "read_file": served(self._left_files.read),
             "watch_faults": served(self._services.watch_faults),
         }
 

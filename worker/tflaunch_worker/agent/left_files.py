@@ -1,40 +1,41 @@
-"""Send the launcher a task's left files: announce them, then send requested parts.
+"""Send the launcher the files that a task leaves, as it gets the output: by offset, in a window.
 
-A task counts as gone only when the supervisor has released its files, so that neither a lost link nor another
-supervisor loses one: they are announced over every link, and the supervisor requests what it lacks.
+A task counts as gone only when the supervisor has stored its files, so that neither a lost link nor another supervisor
+loses one. The stream of a file is named by the task and the file: ``worker:0/outcome``.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Callable, Mapping
+from functools import partial
+from typing import Callable, Mapping
 
-from tflaunch_worker.agent.calls import Call
-
-PART = 256 * 1024
-"""Maximum bytes of a file in one frame."""
+from tflaunch_worker.agent.supervisor_link import SupervisorLink
+from tflaunch_worker.agent.task_output import Gap, Spool, Stream
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-class LeftFile:
+class LeftFile(Spool):
     """A file of an ended attempt that no process writes to any more."""
 
     def __init__(self, path: str, descriptor: int, size: int) -> None:
-        self.size = size
+        super().__init__(os.path.dirname(path))
+        self.end = size
         self._path = path
         self._descriptor = descriptor
 
-    def read(self, offset: int) -> bytes:
-        """Return a part of the file, empty if it can no longer be read."""
+    def read(self, offset: int, size: int) -> bytes | Gap:
+        """Return up to ``size`` bytes from ``offset`` on; the rest is a gap if it can no longer be read."""
         try:
-            return os.pread(self._descriptor, PART, offset)
+            data = os.pread(self._descriptor, min(size, self.end - offset), offset)
         except OSError:
-            return b""
+            data = b""
+        return data or Gap(offset, self.end - offset)
 
-    def remove(self) -> None:
-        """Remove the file: the supervisor has it."""
+    def close(self) -> None:
+        """Remove the file: the supervisor has it, or does without."""
         os.close(self._descriptor)
         forget_stale(self._path)
 
@@ -61,63 +62,44 @@ def forget_stale(path: str) -> None:
 
 
 class LeftFiles:
-    """The files of ended attempts that the supervisor has not released."""
+    """The files of ended attempts that the supervisor has not stored."""
 
-    def __init__(self, find: Callable[[str, str, int], LeftFile | None]) -> None:
+    def __init__(
+        self, find: Callable[[str, str, int], Spool | None], link: SupervisorLink, now: Callable[[], float]
+    ) -> None:
         """Keep no file yet; ``find`` returns a task's file by name, if small enough."""
         self._find = find
-        self._watcher: Call | None = None
+        self._link = link
+        self._now = now
         self._wanted: dict[str, Mapping[str, int]] = {}
-        self._left: dict[tuple[str, int], dict[str, LeftFile]] = {}
-        self._released: dict[tuple[str, int], Callable[[], None]] = {}
+        self._left: dict[str, list[Stream]] = {}
 
     def want(self, task: str, files: Mapping[str, int]) -> None:
         """Send files of a task's next attempt: name to the maximum number of bytes."""
         self._wanted[task] = files
 
-    def bring(self, task: str, attempt: int, released: Callable[[], None]) -> None:
-        """Announce an attempt's files; call ``released`` when the supervisor has them all."""
+    def bring(self, task: str, attempt: int, stored: Callable[[], None]) -> None:
+        """Send an attempt's files; call ``stored`` when the supervisor has them all."""
         found = {name: self._find(task, name, most) for name, most in self._wanted.pop(task, {}).items()}
-        left = {name: file for name, file in found.items() if file is not None}
-        if not left:
-            released()
-            return
-        self._left[(task, attempt)] = left
-        self._released[(task, attempt)] = released
-        self._announce(task, attempt)
+        files = [(f"{task}/{name}", file) for name, file in found.items() if file is not None]
+        streams = [Stream(source, attempt, file, self._now) for source, file in files]
+        left = self._left[task] = list(streams)
 
-    def watch(self, call: Call, message: Mapping[str, Any]) -> None:
-        """Announce all files, and those that tasks leave from now on."""
-        self._watcher = call
-        for task, attempt in self._left:
-            self._announce(task, attempt)
+        def end(stream: Stream) -> None:
+            left.remove(stream)
+            if not left:
+                stored()
 
-    def _announce(self, task: str, attempt: int) -> None:
-        for name, file in self._left[(task, attempt)].items():
-            if self._watcher is not None:
-                self._watcher.tell(task=task, attempt=attempt, name=name, size=file.size)
-
-    def read(self, call: Call, message: Mapping[str, Any]) -> None:
-        """Answer with a part of a file, empty if the file is gone."""
-        file = self._left.get((message["task"], message["attempt"]), {}).get(message["name"])
-        call.answer(b"" if file is None else file.read(message["offset"]))
-
-    def release(self, message: Mapping[str, Any]) -> None:
-        """Remove a file that the supervisor has, or does without."""
-        about = message["task"], message["attempt"]
-        file = self._left.get(about, {}).pop(message["name"], None)
-        if file is not None:
-            file.remove()
-            if not self._left[about]:
-                self._finish(about)
+        for stream in streams:
+            stream.closed = partial(end, stream)
+            stream.finish()
+            self._link.add(stream)
+            self._link.has_output(stream)
+        if not streams:
+            stored()
 
     def give_up(self, task: str | None = None) -> None:
-        """Stop waiting for the supervisor to take files of a task; of all by default."""
-        for about in [about for about in self._left if task in (None, about[0])]:
-            for file in self._left.get(about, {}).values():
-                file.remove()
-            self._finish(about)
-
-    def _finish(self, about: tuple[str, int]) -> None:
-        if self._left.pop(about, None) is not None:
-            self._released.pop(about)()
+        """Stop waiting for the supervisor to store files of a task; of all by default."""
+        for name in list(self._left) if task is None else [task]:
+            for stream in list(self._left.get(name, ())):
+                self._link.drop(stream)

@@ -113,7 +113,6 @@ COMMAND: Dict[str, Check] = {
     "tf_config": optional(record(roles=words, role=word, index=integer())),
     "warm": optional(record(recipe=_ANY_TEXT, idle=seconds)),
 }
-_FILE: Dict[str, Check] = {"task": task, "attempt": attempt, "name": task}
 CALL: Dict[str, Check] = {"call": integer()}
 PART: Dict[str, Check] = {"sha256": digest, "offset": integer(), "is_last": flag, **CALL}
 FIELDS: Dict[str, Dict[str, Check]] = {
@@ -151,13 +150,10 @@ FIELDS: Dict[str, Dict[str, Check]] = {
     "import_modules": {"task": task, **COMMAND},
     "stop_task": {"task": task, "attempt": attempt, "grace": seconds, "with_stacks": optional(flag)},
     "signal_task": {"task": task, "attempt": attempt, "signal": _signal},
-    "release_file": _FILE,
     "tell_call": CALL,
     "end_call": CALL,
     "measure": CALL,
-    "watch_left_files": CALL,
     "watch_faults": CALL,
-    "read_file": {**_FILE, "name": path, "offset": integer(), **CALL},
     "leave": {"grace": seconds},
 }
 

@@ -131,13 +131,14 @@ class SupervisorLink:
             return
         stream.acknowledge(offset)
         if is_complete:
-            self._forget(stream)
+            self.drop(stream)
             self._ready.update({(task, number): later for number, later in attempts.items()})
         else:
             self._ready[(task, attempt)] = stream
         self._flush()
 
-    def _forget(self, stream: Stream) -> None:
+    def drop(self, stream: Stream) -> None:
+        """Send no more of a stream, and discard it."""
         del self._streams[stream.task][stream.attempt]
         if not self._streams[stream.task]:
             del self._streams[stream.task]

@@ -238,6 +238,8 @@ class Stream:
         self._sent = 0
         self._has_ended = False
         self._end_sent = False
+        self.closed: Callable[[], None] = lambda: None
+        """Called when nothing of it is kept any more."""
 
     def append(self, data: bytes) -> None:
         """Add output of the task."""
@@ -261,6 +263,7 @@ class Stream:
     def close(self) -> None:
         """Discard everything kept."""
         self._spool.close()
+        self.closed()
 
     def next_frame(self) -> bytes | None:
         """Return the next frame, None when nothing is left or the window is full."""
@@ -279,7 +282,7 @@ class Stream:
             frame = wire.encode({**self._message("output_lost"), "size": part.size})
             self._sent += part.size
         else:
-            times = self._times.between(self._sent, self._sent + len(part))
+            times = self._times.between(self._sent, self._sent + len(part)) or [(self._sent, self._now())]
             frame = wire.encode({**self._message("output"), "times": times}, part)
             self._sent += len(part)
         return frame

@@ -7,8 +7,10 @@ import os
 import time
 from typing import BinaryIO, Callable, Collection
 
-from tflaunch_worker.agent.left_files import PART
 from tflaunch_worker.printable import printable
+
+PART = 256 * 1024
+"""Maximum bytes of a file in one answer of an agent."""
 
 FILE = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """Flags to open a file that a task may replace by a link or a pipe."""

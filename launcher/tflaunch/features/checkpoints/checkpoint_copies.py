@@ -21,7 +21,7 @@ from tflaunch.features.uploads import HashedFile
 from tflaunch.records import as_json, read_record
 from tflaunch.store.run_dir import PARTS_NAME
 from tflaunch_worker import file_trees, wire
-from tflaunch_worker.agent.left_files import PART
+from tflaunch_worker.features.file_parts import PART
 
 _INDEX, _NEW = "index.json", ".new"
 _RESERVE = 256 * 1024 * 1024  # bytes that stay free for logs and journal

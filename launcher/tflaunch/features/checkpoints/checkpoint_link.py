@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from tflaunch.agents.calls import Begin, Call, Waiter
-from tflaunch.agents.transfer import Download, Source
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
+from tflaunch.features.fetched_files import FetchedFile
 from tflaunch.features.uploads import HashedFile, Piece, Upload, read_wanted
 from tflaunch.records import Range, read_record
 from tflaunch_worker import fields
 from tflaunch_worker.features.checkpoints.saved_checkpoints import MOST_FILES
-from tflaunch_worker.features.file_parts import leads_through
+from tflaunch_worker.features.file_parts import PART, leads_through
 from tflaunch_worker.printable import printable
 
 
@@ -126,22 +126,40 @@ class CheckpointLink:
             done(_reason(error))
             return
 
-        def store(data: bytes, is_last: bool) -> str:
-            try:
-                part.append(data)
-                is_whole = not is_last or part.is_intact()
-            except OSError as error:
-                return _reason(error)
-            return "" if is_whole else f"{file.path} changed while it was copied"
-
         def stored(problem: str) -> None:
             if problem:
                 done(problem)
             else:
                 self.fetch(copies, rest, done)
 
-        source = Source(file.path, file.size, "read_checkpoint", {"sha256": file.sha256})
-        Download(self.begin, source, store, stored).read_from(part.size)
+        self._fetch_rest(file, part, stored)
+
+    def _fetch_rest(self, file: HashedFile, arrived: FetchedFile, done: Done) -> None:
+        """Bring what has not arrived of a file, a part at a time: that keeps heartbeats punctual."""
+        left = file.size - arrived.size
+
+        def take(message: dict[str, Any], body: bytes) -> None:
+            if len(body) not in (0, min(PART, left)):
+                raise ValueError("it sends a part of another length than requested")
+            try:
+                arrived.append(body)
+            except OSError as error:
+                done(_reason(error))
+                return
+            if body:
+                self._fetch_rest(file, arrived, done)
+            else:
+                done(f"{file.path} cannot be read any more")
+
+        if left:
+            about = {"sha256": file.sha256, "offset": arrived.size}
+            self.begin("read_checkpoint", Waiter(take, refused=done), **about)
+            return
+        try:
+            problem = "" if arrived.is_intact() else f"{file.path} changed while it was copied"
+        except OSError as error:
+            problem = _reason(error)
+        done(problem)
 
     def store(self, copies: CheckpointCopies, files: Sequence[HashedFile], kept: Sequence[str], done: Done) -> None:
         """Send files to the host's store, which removes others than these and ``kept``."""

@@ -26,8 +26,7 @@ from tflaunch.records import Line, read_record
 from tflaunch.store.run_dir import collected_files_in
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
-from tflaunch_worker.agent.left_files import PART
-from tflaunch_worker.features.file_parts import hash_file
+from tflaunch_worker.features.file_parts import PART, hash_file
 from tflaunch_worker.features.files.listed_files import matches
 from tflaunch_worker.printable import printable
 
