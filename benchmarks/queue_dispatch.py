@@ -18,7 +18,7 @@ from tflaunch.clusterspec.spec_file import read_spec_file
 from tflaunch.discovery import prepare
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
-from tflaunch.store import run_lock
+from tflaunch.store import run_dir
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
@@ -42,7 +42,7 @@ class Blocker:
 
     def __init__(self, plan: Plan) -> None:
         directory = RunDirectory(plan.name)
-        self._lock = run_lock.take_lock(directory.path)
+        self._lock = run_dir.take_lock(directory.path)
         self._journal = Journal(directory)
         self._journal.record_plan(directory, serialize.as_json(plan), 0.0)
 
@@ -87,7 +87,7 @@ class Queue:
         wait_for(lambda: _has_record(run / JOURNAL_NAME), LIMIT, pause=PAUSE)
         seconds = time.monotonic() - released
         self._blocker = Blocker(self._plan)
-        wait_for(lambda: not run_lock.is_locked(run), LIMIT)
+        wait_for(lambda: not run_dir.is_locked(run), LIMIT)
         return seconds
 
     def end(self) -> None:

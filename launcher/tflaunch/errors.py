@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch_worker import boot
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 EXIT_USAGE = 2
 EXIT_PREFLIGHT = 3

@@ -38,6 +38,8 @@ def test_it_waits_for_another_link(new_agent: Agent) -> None:
     new_agent.talk.start(TASK, "sh", "-c", LEAVE, order=WANTED)
     assert arrived(new_agent.talk) == (0, "0: value")
     new_agent.talk.acknowledge((FILE, 0, 3, False))
+    new_agent.talk.keep_alive()
+    new_agent.talk.wait_for("alive")
     assert not is_gone(new_agent.talk)
     new_agent.link.close()
     again = new_agent.reconnect()

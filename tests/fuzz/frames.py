@@ -92,7 +92,7 @@ def check(case: bytes) -> None:
     sessions: dict[str, Any] = {}
     terms = Terms("run", plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
     for host, lines in links.items():
-        way, later = AgentConnector(lines[1:]), mailbox.call
+        way, later = AgentConnector(lines[1:], lines[0]), mailbox.call
         sessions[host] = Session(host, way, terms, mailbox, words, FileStore(), later)  # type: ignore[arg-type]
         watch_memory(sessions[host], _check_vitals)
     run = Run(
@@ -120,7 +120,7 @@ def check(case: bytes) -> None:
     called: set[str] = set()
     mailbox.idle = go_on
     try:
-        run.execute({host: lines[0] for host, lines in links.items()})
+        run.execute()
         assert 0 <= run.exit_code <= 255, run.exit_code
     except (Finished, TflaunchError) as error:
         check_sentence(str(error))

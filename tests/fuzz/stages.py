@@ -131,14 +131,17 @@ class Line:
 
 
 class AgentConnector:
-    """A connector to a host whose agent can be reached a few times, and is then gone."""
+    """A connector to a host whose agent starts once, can be reached a few times, and is then gone."""
 
-    def __init__(self, lines: list[Line]) -> None:
+    def __init__(self, lines: list[Line], first: Line | None = None) -> None:
         self.lines = lines
+        self._first = first
 
     def open(self) -> Line:
-        """Raise: no other agent starts."""
-        raise LinkError("there is no other agent")
+        if self._first is None:
+            raise LinkError("there is no other agent")
+        first, self._first = self._first, None
+        return first
 
     def resume(self) -> Line:
         if not self.lines:

@@ -133,7 +133,7 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I5", 200),
     ),
     "a spare host with a flaw takes over": Edit(
-        "core.host_state.HostState.can_take_over",
+        "core.states.HostState.can_take_over",
         "is_whole and not self.flaw",
         "is_whole",
         Suite("unit/test_spares.py"),
@@ -145,7 +145,7 @@ MUTANTS: Mapping[str, Edit] = {
         "core.time_limits.next_deadline", "*(host.fence_at for host in job.timed_hosts()), ", "", Invariant("I5", 10)
     ),
     "a task whose children live counts as gone": Edit(
-        "core.task_state.TaskState.is_alive",
+        "core.states.TaskState.is_alive",
         "self.phase in LIVING",
         "self.phase in LIVING[:2]",
         Invariant("protocol", 55),
@@ -201,7 +201,7 @@ MUTANTS: Mapping[str, Edit] = {
         "core.port_fence.admitted",
         "host.phase not in (HostPhase.DOWN, HostPhase.JOINING)",
         "host.phase is HostPhase.CONNECTED",
-        Invariant("I10", 2280),
+        Suite("unit/test_fence.py"),
     ),
     "a fence lacks the first of a host's addresses": Edit(
         "core.port_fence.admitted",
@@ -307,7 +307,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/memory/test_vitals.py"),
     ),
     "a hang at one place is tried as often as another failure": Edit(
-        "core.restart_rules.failure_of_gang", "most=_HANGS", "most=ALIKE", Invariant("I4", 219)
+        "core.restart_rules.failure_of_gang", "most=_HANGS", "most=ALIKE", Invariant("I4", 443)
     ),
     "a hang of an earlier attempt ends this one": Edit(
         "core.step._on_hung", "event.attempt != job.attempt or ", "", Invariant("I3", 298)
@@ -360,15 +360,15 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "acknowledged before written": Edit(
         "agents.output.Output._read_bytes",
-        "self._words.write(task, attempt, body[known - offset :], since_known, written)",
+        "self._sink(task).write(task, attempt, body[known - offset :], since_known, written)",
         "self._note(task, attempt, end)\n"
         "        data, mailbox = body[known - offset :], self._words.mailbox\n"
-        "        write = lambda: self._words.write(task, attempt, data, since_known, lambda: None)\n"
+        "        write = lambda: self._sink(task).write(task, attempt, data, since_known, lambda: None)\n"
         "        mailbox.call_at(mailbox.now() + 0.2, write)",
         Invariant("I6", 0),
     ),
     "an heir does not know what was kept": Edit(
-        "agents.output.Output._known", "self._words.kept(task, attempt) or 0", "0", Invariant("I6", 26)
+        "agents.output.Output._known", "self._sink(task).kept(task, attempt) or 0", "0", Invariant("I6", 26)
     ),
     "an agent may tell of tasks that it was not asked for": Edit(
         "agents.replies.ExpectedReplies._check_names", "if unknown:", "if False:", Suite("unit/test_hostile_agents.py")
@@ -377,7 +377,7 @@ MUTANTS: Mapping[str, Edit] = {
         "agents.session.Session._read_greeting", "in self._outbox.begin_link()", "in ()", Invariant("I5", 1306)
     ),
     "orders that were not obeyed are forgotten": Edit(
-        "agents.command_outbox.CommandOutbox.forget",
+        "agents.replies.CommandOutbox.forget",
         "self._waiting[0][0] <= obeyed",
         "True",
         Suite("unit/test_calls.py"),
@@ -474,7 +474,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.agent.Agent._link_lost",
         "self._lease.seconds == 0 or not self._lease.has_begun",
         "True",
-        Invariant("I8", 646),
+        Suite("agent/test_files.py::test_it_waits_for_another_link"),
     ),
     "a drained agent keeps a task that is ordered late": Edit(
         "tflaunch_worker.agent.agent.Agent._start_task",
@@ -530,9 +530,9 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a file is left behind": Edit(
         "tflaunch_worker.agent.left_files.LeftFiles.bring",
-        "if not streams:",
-        "if True:",
-        Invariant("I9", 1),
+        "        if not left:\n            stored()\n",
+        "        stored()\n",
+        Suite("unit/test_left_files.py"),
     ),
     "a task does not know its directory": Edit(
         "tflaunch_worker.agent.task_env.TaskEnvironments.command",
@@ -541,10 +541,10 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_agent.py::test_a_task_has_a_clean_start"),
     ),
     "a port that is open is not reported": Edit(
-        "tflaunch_worker.agent.network.port_watch.PortWatch._look",
+        "tflaunch_worker.agent.network.ports.PortWatch._look",
         "self._schedule()",
         "pass",
-        Suite("unit/test_port_watch.py"),
+        Suite("unit/test_ports.py"),
     ),
     "usage is reported for the first attempt": Edit(
         "tflaunch_worker.agent.agent.Agent._answer_measures",

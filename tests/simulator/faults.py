@@ -14,7 +14,7 @@ from simulator.links import TO_AGENT, TO_SUPERVISOR
 from tflaunch.core import policy
 from tflaunch.core.events import Interrupted, JobHung, RestartRequested, StopRequested
 from tflaunch.core.job_state import Phase
-from tflaunch.core.task_state import TaskPhase
+from tflaunch.core.states import TaskPhase
 from tflaunch_worker import wire
 
 if TYPE_CHECKING:

@@ -262,11 +262,8 @@ class History:
         self.faults.schedule(self.case.faults)
         world.at(_PATIENCE, self._end_may_be_missed)
         world.at(self._bound(), self._end_must_have_come)
-        links: Any = {
-            name: connector.open() for name, connector in self.connectors.items() if self.hosts[name].is_local
-        }
         try:
-            self.run.execute(links)
+            self.run.execute()
         except SupervisorDied:
             if not self._takes_over():
                 return "supervisor killed"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tflaunch_worker import process_state, spawn, tf_config
 from tflaunch_worker.agent import task as tasks
 from tflaunch_worker.agent import task_processes
-from tflaunch_worker.agent.network.port_watch import PortWatch
-from tflaunch_worker.agent.network.ports import PortTakenError
+from tflaunch_worker.agent.network.ports import PortTakenError, PortWatch
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.agent.task_output import Spool, Stream

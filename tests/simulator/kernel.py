@@ -25,7 +25,7 @@ from tflaunch.store import log_index, log_reader, log_sink, log_writer
 from tflaunch.tui import backlog
 from tflaunch_worker import orphans, process_ends, process_state, procfs, spawn
 from tflaunch_worker.agent import agent, task, task_output, task_processes
-from tflaunch_worker.agent.network import port_watch
+from tflaunch_worker.agent.network import ports
 from tflaunch_worker.features import file_parts
 from tflaunch_worker.features.checkpoints import checkpoint_copies
 from tflaunch_worker.features.code import received_code
@@ -327,7 +327,7 @@ _BY_NAME: tuple[tuple[str, object, tuple[Any, ...]], ...] = (
     ("time", _Clock(_there), (received_code, task)),
     ("time", _Clock(_here), (log_sink,)),
     ("spawn", _Spawn, (task,)),
-    ("listening_sockets", _Listeners, (port_watch,)),
+    ("listening_sockets", _Listeners, (ports,)),
     ("file_trees", TreeCalls(_there), (received_code,)),
     ("offload", _Offload, (received_code,)),
     ("EvidenceCollector", SimEvidenceCollector, (task_evidence,)),

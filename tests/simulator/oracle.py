@@ -17,10 +17,9 @@ from simulator.output import SimRunDirectory, check_log
 from simulator.world import Violation, World
 from tflaunch.core.actions import Action, StartTask, StopTask
 from tflaunch.core.events import Event, HostLeaving, Interrupted, JobHung, StopRequested, TaskGone
-from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE
-from tflaunch.core.task_state import TaskPhase
+from tflaunch.core.states import HostPhase, TaskPhase
 from tflaunch.plan.model import Plan
 from tflaunch.store.log_writer import path_of
 from tflaunch_worker.agent.task_output import CHUNK, WINDOW

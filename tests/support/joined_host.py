@@ -21,10 +21,11 @@ class Host:
         self.words = OutputWriter()
         self.files = FileStore()
         terms = Terms("run", lease=30.0, grace=1.0, heartbeat=5.0)
-        way, later = AgentConnector(self.lines[1:]), self.mailbox.call
+        way, later = AgentConnector(self.lines[1:], self.lines[0]), self.mailbox.call
         self.session = Session("a", way, terms, self.mailbox, self.words, self.files, later)  # type: ignore[arg-type]
-        self.session.join(self.lines[0])
         self.events: list[Mail] = []
+        self.session.join()
+        self.wait(0)
         self.orders = 0
 
     def greets(self, *addresses: str) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tflaunch.agents.calls import Calls
-from tflaunch.agents.command_outbox import Frame
+from tflaunch.agents.calls import Calls, Frame
 from tflaunch_worker import wire
 from tflaunch_worker.agent.calls import Calls as AgentCalls
 from tflaunch_worker.agent.services import AgentParts

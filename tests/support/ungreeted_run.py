@@ -35,13 +35,17 @@ class Line:
     def __init__(self, end: socket.socket, following: Line | None = None) -> None:
         self.socket = end
         self._following = following
+        self._is_started = False
 
     def close(self) -> None:
         self.socket.close()
 
     def open(self) -> Line:
-        """Raise: no other agent exists."""
-        raise LinkError("no")
+        """Return this link once; raise after that: no other agent exists."""
+        if self._is_started:
+            raise LinkError("no")
+        self._is_started = True
+        return self
 
     def resume(self) -> Line:
         """Return the next link; raise if this agent cannot be found again."""
@@ -115,7 +119,7 @@ class UngreetedRun:
         self.service = Service(self.history.job, "logs", self.mailbox, sessions)
         self.watchers = Watchers(supervision(self.history.job, directory, self.mailbox, sessions))
         self.service.listen(directory, self.watchers.answer)
-        self.session.join(line)
+        self.session.join()
         self.agent, self.later_agent = (Peer(self.mailbox, theirs) for _, theirs in pairs)
         caller = socket.socket(socket.AF_UNIX)
         caller.connect(str(directory / SOCKET_NAME))

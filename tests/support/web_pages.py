@@ -22,7 +22,7 @@ from tflaunch.plan import serialize
 from tflaunch.plan.model import HostPlan
 from tflaunch.records import as_json
 from tflaunch.runtime.control_server import Caller, ControlServer
-from tflaunch.store import run_lock
+from tflaunch.store import run_dir
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import RunDirectory
 
@@ -150,7 +150,7 @@ class SimulatedRun:
             )
             for number, process in enumerate(plan.tasks)
         )  # fmt: skip
-        self._lock = run_lock.take_lock(directory.path)
+        self._lock = run_dir.take_lock(directory.path)
         journal = Journal(directory, 0)
         kept = serialize.as_json(plan)
         directory.write_plan(kept)

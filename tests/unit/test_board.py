@@ -12,7 +12,7 @@ from support.specs import clustered, planned
 from tflaunch.core.actions import HoldPorts, StartTask
 from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, TaskStarted
 from tflaunch.core.job_state import Phase
-from tflaunch.core.task_state import TaskPhase
+from tflaunch.core.states import TaskPhase
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status

@@ -9,7 +9,7 @@ import pytest
 
 from support.played_agent import Answers, PlayedAgent
 from tflaunch.agents.calls import Waiter
-from tflaunch.agents.command_outbox import CommandOutbox
+from tflaunch.agents.replies import CommandOutbox
 from tflaunch.features.uploads import Piece, Upload
 from tflaunch_worker import wire
 from tflaunch_worker.agent.calls import Call

@@ -12,9 +12,8 @@ from support.page_tables import write_table
 from support.specs import REPOSITORY
 from tflaunch.core import step
 from tflaunch.core.events import Event
-from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Phase
-from tflaunch.core.task_state import TaskPhase
+from tflaunch.core.states import HostPhase, TaskPhase
 
 pytestmark = pytest.mark.unit
 

@@ -19,6 +19,7 @@ from tflaunch.core.events import (
     Event,
     HostJoined,
     HostLost,
+    LinkLost,
     NamesResolved,
     OutsiderRefused,
     PeerSeen,
@@ -149,6 +150,7 @@ def test_hosts_follow_the_cluster() -> None:
     assert port_fence.admitted(moved.job) == ["10.0.0.1", "10.0.0.2", "10.0.0.7", "127.0.0.1", "::1"]
     history = started()
     assert port_fence.admitted(history.job) == ALL
+    assert port_fence.admitted(history.happens(LinkLost("c", "silent")).job) == ALL
     history.happens(HostLost("c", "its agent was killed"))
     assert port_fence.admitted(history.job) == [address for address in ALL if address != "10.0.0.3"]
     updated = [action.host for action in history.actions if isinstance(action, UpdateFence)]

@@ -26,8 +26,8 @@ from tflaunch.core.events import (
     TaskStarted,
     TimePassed,
 )
-from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Cause, Phase
+from tflaunch.core.states import HostPhase
 from tflaunch.core.time_limits import next_deadline
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about

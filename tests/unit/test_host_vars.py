@@ -13,9 +13,8 @@ import pytest
 
 import tflaunch_worker
 from tflaunch.features import bootstrap
-from tflaunch_worker import host_vars
+from tflaunch_worker import host_vars, procfs
 from tflaunch_worker.host_vars import UnknownValueError, expand, expand_path
-from tflaunch_worker.inspect import cores
 from tflaunch_worker.inspect.interpreter import legacy_keras
 
 pytestmark = pytest.mark.unit
@@ -85,10 +84,10 @@ def test_python_is_the_one_that_runs_the_agent(tmp_path: Path) -> None:
 def test_cores_are_those_that_this_process_may_use() -> None:
     """The affinity counts, not the number of cores of the machine."""
     before = os.sched_getaffinity(0)
-    assert 1 <= cores.usable() <= len(before)
+    assert 1 <= procfs.usable_cores() <= len(before)
     try:
         os.sched_setaffinity(0, {min(before)})
-        assert cores.usable() == 1
+        assert procfs.usable_cores() == 1
     finally:
         os.sched_setaffinity(0, before)
 

@@ -19,7 +19,7 @@ from tflaunch.client.observer import Observer
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.mailbox import Mailbox
 from tflaunch.runtime.control_server import ControlServer
-from tflaunch.store import run_dir, run_lock
+from tflaunch.store import run_dir
 from tflaunch.store.journal import Journal
 from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import SOCKET_NAME, RunDirectory
@@ -34,8 +34,8 @@ OTHER = "eval-20251231-120000-cccc"
 HOLD = """
 import sys
 from pathlib import Path
-from tflaunch.store import run_lock
-run_lock.take_lock(Path(sys.argv[1]))
+from tflaunch.store import run_dir
+run_dir.take_lock(Path(sys.argv[1]))
 print("taken", flush=True)
 sys.stdin.read()
 """
@@ -85,9 +85,9 @@ def test_the_name_of_a_job_means_its_live_run_else_the_newest(place: Path) -> No
     (place / "train-more-20260103-120000-dddd").mkdir()
     assert runs.find_run("train") == place / NEW
     assert runs.find_run("tra") == place / "train-more-20260103-120000-dddd"
-    first = run_lock.take_lock(place / OLD)
+    first = run_dir.take_lock(place / OLD)
     assert runs.find_run("train") == runs.find_run("tra") == runs.find_run(None) == place / OLD
-    second = run_lock.take_lock(place / NEW)
+    second = run_dir.take_lock(place / NEW)
     for name, words in (("train", " that match 'train'"), (None, "")):
         with pytest.raises(TflaunchError, match=f"several runs{words} are live; name one of them: {NEW}, {OLD}$"):
             runs.find_run(name)
@@ -153,7 +153,7 @@ def test_what_is_made_is_private_whatever_the_umask(
         directory.write_plan({})
         Journal(directory).close()
         Marks(directory.marks).close()
-        os.close(run_lock.take_lock(directory.path))
+        os.close(run_dir.take_lock(directory.path))
     finally:
         os.umask(earlier)
     found = [tmp_path / "state", *(tmp_path / "state").rglob("*")]
@@ -174,11 +174,11 @@ def test_the_lock_goes_with_the_process_that_has_it(place: Path) -> None:
     assert holder.stdout.readline() == "taken\n"
     assert runs.is_live(run)
     with pytest.raises(TflaunchError, match=f"run {NEW} has a supervisor already"):
-        run_lock.take_lock(run)
+        run_dir.take_lock(run)
     holder.kill()
     holder.communicate()
     assert not runs.is_live(run)
-    os.close(run_lock.take_lock(run))
+    os.close(run_dir.take_lock(run))
     assert (run / "lock").stat().st_mode & 0o077 == 0
 
 
@@ -201,7 +201,7 @@ def test_a_check_that_takes_long_is_no_supervisor(place: Path, monkeypatch: pyte
     check = os.open(run / "lock", os.O_RDONLY)
     fcntl.flock(check, fcntl.LOCK_SH)
     monkeypatch.setattr(linux, "time", Clock())
-    os.close(run_lock.take_lock(run))
+    os.close(run_dir.take_lock(run))
 
 
 def test_an_observer_waits_for_the_exit_of_a_supervisor_that_has_recorded_the_end(
@@ -210,7 +210,7 @@ def test_an_observer_waits_for_the_exit_of_a_supervisor_that_has_recorded_the_en
     """Once, whichever it hears of first: the record or the farewell."""
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
     waited: list[Path] = []
-    monkeypatch.setattr(run_lock, "wait_for_end", waited.append)
+    monkeypatch.setattr(run_dir, "wait_for_end", waited.append)
     for run, expected in ((record(has_ended=False), 0), (record(has_ended=True), 1)):
         observer = Observer(run)
         observer.catch_up()
@@ -239,7 +239,7 @@ def test_the_socket_of_a_supervisor_has_its_name_only_while_it_listens(
 
 def test_a_child_does_not_keep_the_lock_and_a_link_in_place_of_it_is_not_followed(place: Path) -> None:
     """The process that holds it also starts the tasks' agents."""
-    descriptor = run_lock.take_lock(place / NEW)
+    descriptor = run_dir.take_lock(place / NEW)
     with subprocess.Popen(["sleep", "9999"], close_fds=False) as child:
         os.close(descriptor)
         assert not runs.is_live(place / NEW)
@@ -247,5 +247,5 @@ def test_a_child_does_not_keep_the_lock_and_a_link_in_place_of_it_is_not_followe
     (place / OLD / "lock").symlink_to(place / OTHER / "lock")
     assert not runs.is_live(place / OLD)
     with pytest.raises(TflaunchError, match="lock: "):
-        run_lock.take_lock(place / OLD)
+        run_dir.take_lock(place / OLD)
     assert not (place / OTHER / "lock").exists()

@@ -10,8 +10,8 @@ from support.job_history import Willing
 from support.specs import clustered
 from tflaunch.core.actions import StopTask
 from tflaunch.core.events import HostLeaving, HostLost
-from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Cause, Phase
+from tflaunch.core.states import HostPhase
 from tflaunch.plan.attempts import addresses
 
 pytestmark = pytest.mark.unit

@@ -10,8 +10,8 @@ from support.job_history import Willing
 from support.specs import clustered
 from tflaunch.core.actions import AbandonHost, ImportModules, LookUpNames, ProbePeers, StartTask
 from tflaunch.core.events import HostLeaving, HostLost, LinkLost, NamesResolved, PeersProbed
-from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Phase
+from tflaunch.core.states import HostPhase
 from tflaunch.explain import summary
 from tflaunch.plan import attempts, serialize
 from tflaunch.plan.model import Plan

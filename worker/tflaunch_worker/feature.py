@@ -12,7 +12,7 @@ import sys
 from functools import lru_cache
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 FEATURES = "tflaunch_worker.features"
 

@@ -1,4 +1,4 @@
-"""Read what Linux tells of processes and of the machine in /proc."""
+"""Read what Linux tells of processes and of the machine in /proc, and of its cores."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ _TIMES = slice(11, 15)  # of CPU, in user and kernel mode, of the process and of
 _PF_EXITING, _PF_FORKNOEXEC = 0x4, 0x40  # of linux/sched.h
 _MOST_WALKS = 20  # of a tree of processes that changes all the time
 _TICKS = os.sysconf("SC_CLK_TCK")
+_QUOTA = "/sys/fs/cgroup/cpu.max"
+_OLD_QUOTA = "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"
+_OLD_PERIOD = "/sys/fs/cgroup/cpu/cpu.cfs_period_us"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -213,6 +216,23 @@ def memory() -> dict[str, int]:
     known = dict(line.split(":", 1) for line in (read("/proc/meminfo") or "").splitlines() if ":" in line)
     names = {"total": "MemTotal", "available": "MemAvailable"}
     return {name: int(known[field].split()[0]) * 1024 for name, field in names.items() if field in known}
+
+
+def usable_cores() -> int:
+    """Return the number of cores for this process, by affinity and container quota."""
+    cores = len(os.sched_getaffinity(0))
+    quota = _cgroup_quota()
+    return max(1, min(cores, int(quota))) if quota else cores
+
+
+def _cgroup_quota() -> float | None:
+    """Return the number of cores that the cgroup grants, or None for no limit."""
+    words = (read(_QUOTA) or "").split() or [read(path) or "" for path in (_OLD_QUOTA, _OLD_PERIOD)]
+    try:
+        quota, period = map(int, words)
+    except ValueError:
+        return None  # "max", or there is no such group
+    return quota / period if quota > 0 and period > 0 else None
 
 
 def shared_memory(pid: int) -> int:

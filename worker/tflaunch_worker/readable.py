@@ -1,4 +1,4 @@
-"""Write durations, ages and signals for people, in the same form everywhere."""
+"""Write foreign text, durations, ages and signals for people, in the same form everywhere."""
 
 from __future__ import annotations
 
@@ -7,6 +7,24 @@ import signal
 
 _LONG = ((86_400, "d", 3_600, "{} h"), (3_600, "h", 60, "{:02} min"), (60, "min", 1, "{:02} s"))
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def printable(text: str, longest: int = 1000) -> str:
+    """Return foreign text as one line that is safe for a terminal and for the journal.
+
+    Characters that move the cursor, start a new line, or cannot be encoded are escaped as in Python. The function
+    is idempotent.
+
+    Args:
+        text: any text from a host, a program or a file.
+        longest: maximum number of characters; a longer text ends in "...".
+    """
+    if len(text) > longest:
+        text = text[: longest - 3] + "..."
+    if text.isprintable():
+        return text
+    line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+    return line if len(line) <= longest else line[: longest - 3] + "..."
 
 
 def duration_words(seconds: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 Check = Callable[[str, Any], Any]
 Schema = Mapping[str, Check]

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from tflaunch import feature_faults
-from tflaunch.agents.command_outbox import Frame
 from tflaunch_worker import fields, wire
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 Take = Callable[[dict[str, Any], bytes], None]
 """Takes a message of the agent and what it carries; raises ValueError if it breaks the protocol."""
+
+Frame = tuple[bytes, ...]
+"""The pieces of a frame in order. Similar frames may share some of them."""
 
 _LONGEST_REASON = 300  # characters
 

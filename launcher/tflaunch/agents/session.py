@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tflaunch.agents import calls, output, replies
-from tflaunch.agents.command_outbox import CommandOutbox, Frame
+from tflaunch.agents.calls import Frame
 from tflaunch.agents.link_state import HostClock, LinkHealth, LinkState, Takeover, Terms
 from tflaunch.agents.reconnect import Reconnector
-from tflaunch.agents.replies import EventCursor, ExpectedReplies
+from tflaunch.agents.replies import CommandOutbox, EventCursor, ExpectedReplies
 from tflaunch.agents.user_code import CodeUpload, UserCode
 from tflaunch.core import event_records, events
 from tflaunch.mailbox import Mailbox
@@ -23,8 +23,7 @@ from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import AgentConnector, DelayTeller, Link
 from tflaunch_worker import fields, wire
 from tflaunch_worker.frames import Frames
-from tflaunch_worker.printable import printable
-from tflaunch_worker.readable import duration_words
+from tflaunch_worker.readable import duration_words, printable
 
 _BEATS = 3  # keep-alives per heartbeat timeout: two may be late without harm
 _LONGEST_REASON = 200

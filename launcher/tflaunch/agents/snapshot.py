@@ -11,7 +11,7 @@ from tflaunch.core import events
 from tflaunch.records import read_record
 from tflaunch.transport.base import AgentConnector, AgentGoneError, Link, LinkError
 from tflaunch_worker import wire
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _PATIENCE = 5.0  # seconds for an agent's reply
 _AT_ONCE = 32

@@ -26,7 +26,7 @@ from tflaunch.install_command import command_for_extra
 from tflaunch.plan.model import AUTO, FUNCTION_PROGRAM, Plan
 from tflaunch_worker import function as caller
 from tflaunch_worker import wire
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _MOST_HEAD = 1024 * 1024  # bytes
 _TELL_PATH = "import sys; print(ascii(sys.path))"  # imports nothing that could lie in the working directory

@@ -12,7 +12,7 @@ from tflaunch.store.log_sink import OutputSink
 from tflaunch.store.log_writer import Kept, last_state
 from tflaunch.tui import formatting
 from tflaunch.tui.layout import table
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 
 def is_running() -> bool:

@@ -19,7 +19,7 @@ from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
 from tflaunch.explain.status import state_of_run
-from tflaunch.store import run_dir, run_lock
+from tflaunch.store import run_dir
 from tflaunch.store.run_dir import open_run
 from tflaunch_worker.readable import duration_words
 
@@ -110,7 +110,7 @@ def _stop_live(path: Path, grace: float | None) -> tuple[bool, int | None]:
         raise
     finally:
         client.close()
-    run_lock.wait_for_end(path)  # it tells the end before it exits
+    run_dir.wait_for_end(path)  # it tells the end before it exits
     return True, code
 
 

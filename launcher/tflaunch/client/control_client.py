@@ -16,8 +16,7 @@ from tflaunch.explain.run_status import Status
 from tflaunch.interruptible import wait_readable
 from tflaunch.records import read_record
 from tflaunch_worker import linux, wire
-from tflaunch_worker.printable import printable
-from tflaunch_worker.readable import duration_words
+from tflaunch_worker.readable import duration_words, printable
 
 _PATIENCE = 10.0  # seconds for a reply, which is ample: a supervisor never blocks
 _RECEIVE = 1024 * 1024

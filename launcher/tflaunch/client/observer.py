@@ -20,7 +20,7 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.feature import ask, features
-from tflaunch.store import run_lock
+from tflaunch.store import run_dir
 from tflaunch.store.journal import JournalReader, not_begun, readable
 from tflaunch.store.log_writer import tail
 
@@ -137,7 +137,7 @@ class Observer:
         if self.client is not None:
             self.client.close()
             self.client = None
-        run_lock.wait_for_end(self.directory)
+        run_dir.wait_for_end(self.directory)
 
     def _connect(self) -> ControlClient | None:
         try:

@@ -17,8 +17,7 @@ from tflaunch.plan.placeholders import name_without_values
 from tflaunch.store import journal, run_dir
 from tflaunch.store.history import Figures, last_moment
 from tflaunch.store.journal import first_and_last_record
-from tflaunch_worker.printable import printable
-from tflaunch_worker.readable import age_words, duration_words
+from tflaunch_worker.readable import age_words, duration_words, printable
 
 LIVE = "live"
 """The state of all runs that have not ended."""

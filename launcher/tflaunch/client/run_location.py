@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tflaunch.feature import features, load
-from tflaunch.store import run_lock
+from tflaunch.store import run_dir
 from tflaunch.store.run_dir import JOURNAL_NAME, SOCKET_NAME
 from tflaunch_worker import linux
 
@@ -56,7 +56,7 @@ class RunLocation:
 
     def is_live(self) -> bool:
         """Return whether the run has a supervisor, or a batch job that will start one."""
-        return run_lock.is_locked(self.directory)
+        return run_dir.is_locked(self.directory)
 
     def begins_after_others(self) -> bool:
         """Return whether the run may begin as soon as others of this user have ended."""

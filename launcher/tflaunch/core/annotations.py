@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 from tflaunch.core import policy
 from tflaunch.core.events import Attempt, Reason, Seconds
 from tflaunch.core.job_state import Cause, Job
-from tflaunch.core.task_state import TaskState
+from tflaunch.core.states import TaskState
 from tflaunch.records import Range
 
 

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 
 from tflaunch.core import events, lost_hosts, policy, restart_budget, restart_rules, spares
 from tflaunch.core.actions import AbandonHost, Action, SendFiles
-from tflaunch.core.host_state import CODE, HostPhase, HostState
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail, save, welcome
 from tflaunch.core.restart_budget import Failure
-from tflaunch.core.task_state import TaskPhase, TaskState, Unended
+from tflaunch.core.states import CODE, HostPhase, HostState, TaskPhase, TaskState, Unended
 from tflaunch.plan import gpu_shares
 from tflaunch.plan.model import TaskPlan
 

@@ -6,9 +6,8 @@ from collections.abc import Hashable, ItemsView, Iterable, Iterator, Mapping, Va
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
-from tflaunch.core.host_state import SPARE, TIMED, HostPhase, HostState
 from tflaunch.core.restart_budget import Budget
-from tflaunch.core.task_state import STARTED, TaskState
+from tflaunch.core.states import SPARE, STARTED, TIMED, HostPhase, HostState, TaskState
 from tflaunch.plan import attempts
 from tflaunch.plan.model import Plan, TaskPlan
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tflaunch.core import policy, restart_budget, spares
-from tflaunch.core.host_state import HostPhase, HostState
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
+from tflaunch.core.states import HostPhase, HostState
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch_worker.readable import duration_words
 

@@ -19,9 +19,8 @@ from tflaunch.core.actions import (
     StartTask,
     StopTask,
 )
-from tflaunch.core.host_state import CHECKPOINT, CODE, NAMES, PEERS, SPARE, HostPhase
 from tflaunch.core.job_state import Cause, Culprit, Deadlines, Job, Phase, Preflight
-from tflaunch.core.task_state import Stop, TaskPhase, TaskState
+from tflaunch.core.states import CHECKPOINT, CODE, NAMES, PEERS, SPARE, HostPhase, Stop, TaskPhase, TaskState
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.plan import attempts
 from tflaunch.plan.model import SIDECAR, TaskPlan

@@ -12,9 +12,18 @@ from collections.abc import Iterable
 
 from tflaunch.clusterspec.values import ROLES
 from tflaunch.core.events import TaskExited
-from tflaunch.core.host_state import CODE, HostPhase
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
-from tflaunch.core.task_state import ALIVE, AT_BREAKPOINT, NOT_LISTENING, SUCCEEDED, WAITING, TaskPhase, TaskState
+from tflaunch.core.states import (
+    ALIVE,
+    AT_BREAKPOINT,
+    CODE,
+    NOT_LISTENING,
+    SUCCEEDED,
+    WAITING,
+    HostPhase,
+    TaskPhase,
+    TaskState,
+)
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan, role_of
 from tflaunch.plan.tf_config import has_cluster, members
 

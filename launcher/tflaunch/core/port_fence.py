@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tflaunch.core.actions import Action, UpdateFence
 from tflaunch.core.events import OutsiderRefused, PeerSeen, PortUnfenced
-from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail
+from tflaunch.core.states import HostPhase
 from tflaunch.plan.model import FENCED, FENCED_OR_FAIL, Plan
 from tflaunch.plan.tf_config import has_cluster
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from tflaunch.clusterspec.values import Address
 from tflaunch.core import events, preflight, spares
-from tflaunch.core.host_state import CHECKPOINT, CODE, NAMES, PEERS, HostPhase
 from tflaunch.core.job_state import Cause, CopiedCheckpoint, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail
+from tflaunch.core.states import CHECKPOINT, CODE, NAMES, PEERS, HostPhase
 from tflaunch.plan import attempts
 
 _MOST_SHOWN = 8

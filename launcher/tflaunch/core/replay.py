@@ -17,7 +17,7 @@ from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch_worker import schema
 from tflaunch_worker.agent import orders
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 from tflaunch_worker.schema import Schema
 
 _LATEST = 2.0**40  # seconds: beyond any clock, yet safe for arithmetic with times

@@ -6,7 +6,7 @@ from tflaunch.core.events import TaskExited
 from tflaunch.core.job_state import Cause, Culprit, Job
 from tflaunch.core.policy import all_started_at, gang_tasks, trainers, waits_for_lost_hosts
 from tflaunch.core.restart_budget import ALIKE, QUICK, Answer, Failure, Reached, decide_restart
-from tflaunch.core.task_state import TaskState
+from tflaunch.core.states import TaskState
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_TIMEOUT
 from tflaunch_worker import OUTPUT_SIGNATURE, USAGE_ERROR
 from tflaunch_worker.readable import signal_name

@@ -11,8 +11,8 @@ from collections.abc import Hashable
 
 from tflaunch.core import policy, restart_budget
 from tflaunch.core.actions import Action, ImportModules
-from tflaunch.core.host_state import COLD, NAMES, PEERS, SPARE, HostPhase
 from tflaunch.core.job_state import Job
+from tflaunch.core.states import COLD, NAMES, PEERS, SPARE, HostPhase
 from tflaunch.plan import attempts
 from tflaunch.plan.model import PRIVATE, Plan
 

@@ -12,11 +12,10 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from tflaunch.core import events, hosts, lost_hosts, policy, port_fence, preparation, restart_rules
-from tflaunch.core.host_state import HostPhase, HostState
 from tflaunch.core.job_state import Cause, Culprit, Formation, Job, Phase, StateTable
 from tflaunch.core.phases import Step, advance, fail, save, stop, stop_all
 from tflaunch.core.restart_budget import Reached
-from tflaunch.core.task_state import LIVING, Breakpoint, Exit, TaskPhase, TaskState, Unended
+from tflaunch.core.states import LIVING, Breakpoint, Exit, HostPhase, HostState, TaskPhase, TaskState, Unended
 from tflaunch.core.time_limits import on_time
 from tflaunch.plan.model import Plan
 

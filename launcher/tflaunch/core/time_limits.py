@@ -5,11 +5,10 @@ from __future__ import annotations
 from tflaunch.core import lost_hosts, policy
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import TimePassed
-from tflaunch.core.host_state import SPARE, HostPhase
 from tflaunch.core.hosts import give_up, not_reached
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail, stop_all, stop_gang
-from tflaunch.core.task_state import TaskPhase
+from tflaunch.core.states import SPARE, HostPhase, TaskPhase
 from tflaunch_worker.readable import duration_words
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import tflaunch_worker
 from tflaunch.clusterspec.values import LOCALHOST, is_ip_address, is_loopback
 from tflaunch.plan.model import Machine
-from tflaunch_worker.inspect import cores
+from tflaunch_worker import procfs
 
 _HOSTS_FILE = Path("/etc/hosts")
 
@@ -21,7 +21,7 @@ _HOSTS_FILE = Path("/etc/hosts")
 def describe_machine(hosts: Iterable[str]) -> Machine:
     """Return the facts about this machine that matter for a cluster on ``hosts``."""
     return Machine(
-        cores=cores.usable(),
+        cores=procfs.usable_cores(),
         local_names=frozenset(host for host in set(hosts) if is_this_machine(host)),
         environ=dict(os.environ),
         python_directory=_python_directory(),

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 
 from tflaunch.core.job_state import Cause, Culprit
-from tflaunch.core.task_state import TaskState
+from tflaunch.core.states import TaskState
 from tflaunch.plan.model import Plan
 from tflaunch_worker import USAGE_ERROR, failures
 from tflaunch_worker.readable import exit_words, signal_name

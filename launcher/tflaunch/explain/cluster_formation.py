@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tflaunch.core import policy
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Job
-from tflaunch.core.task_state import TaskPhase
+from tflaunch.core.states import TaskPhase
 from tflaunch.explain.wording import listed
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch_worker.readable import duration_words

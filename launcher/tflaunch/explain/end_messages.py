@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tflaunch.core import policy
 from tflaunch.core.events import Event, PortOpened, TaskExited, TaskGone, TaskNotStarted
 from tflaunch.core.job_state import Cause, Job, Phase
-from tflaunch.core.task_state import TaskState
+from tflaunch.core.states import TaskState
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.causes import describe, describe_exit, left_behind, named
 from tflaunch.explain.summary import Tail

@@ -35,9 +35,8 @@ from tflaunch.core.events import (
     TaskNotStarted,
     TaskStarted,
 )
-from tflaunch.core.host_state import CHECKPOINT, HostPhase, HostState
 from tflaunch.core.job_state import Job, Phase
-from tflaunch.core.task_state import HAS_RUN
+from tflaunch.core.states import CHECKPOINT, HAS_RUN, HostPhase, HostState
 from tflaunch.explain import cluster_formation, end_messages, summary
 from tflaunch.explain.wording import counted, growth_words, listed, process_of
 from tflaunch.plan import tensorboard

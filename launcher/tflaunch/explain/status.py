@@ -11,10 +11,9 @@ from typing import NamedTuple
 from tflaunch.clusterspec.values import Address
 from tflaunch.core import lost_hosts, policy, restart_rules
 from tflaunch.core.annotations import NOTHING, Annotations
-from tflaunch.core.host_state import HostPhase, HostState
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.measures import Measure
-from tflaunch.core.task_state import TaskPhase, TaskState
+from tflaunch.core.states import HostPhase, HostState, TaskPhase, TaskState
 from tflaunch.explain import causes, cluster_formation, summary
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.explain.run_status import CheckpointStatus, HangStatus, HostStatus, Status, TaskStatus

@@ -11,15 +11,14 @@ from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core import preflight, restart_rules, spares
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job
-from tflaunch.core.task_state import TaskState
+from tflaunch.core.states import TaskState
 from tflaunch.explain import causes, cluster_formation, hints, startup_messages
 from tflaunch.explain.causes import describe
 from tflaunch.explain.hints import Facts
 from tflaunch.explain.wording import counted, listed, process_of
 from tflaunch.plan import attempts
 from tflaunch.plan.model import CODE_DIRECTORY, Plan
-from tflaunch_worker.printable import printable
-from tflaunch_worker.readable import duration_words
+from tflaunch_worker.readable import duration_words, printable
 
 _FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127

@@ -18,7 +18,7 @@ import tflaunch_worker
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import boot, fields, wire
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _MOST_NOISE = 1024 * 1024  # bytes that a login shell may print before our program starts
 _LONGEST_ANSWER = 64 * 1024

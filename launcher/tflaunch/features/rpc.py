@@ -12,7 +12,7 @@ from tflaunch.agents.user_code import UserCode
 from tflaunch.core import event_records
 from tflaunch.transport.base import AgentConnector, Link, LinkError
 from tflaunch_worker import wire
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _RECEIVE = 256 * 1024
 _MOST_UNASKED = 1000  # messages received before a request asks for them

@@ -12,7 +12,7 @@ from tflaunch.agents.calls import Begin, Waiter
 from tflaunch.records import Range, read_record
 from tflaunch_worker import fields, schema
 from tflaunch_worker.agent import orders
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _LONGEST_PROBLEM = 500
 

@@ -11,7 +11,7 @@ from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotations, FaultInjected
 from tflaunch.core.events import Interrupted, RestartRequested, Seconds, SignalNumber, StopRequested
 from tflaunch.core.job_state import Job, Phase
-from tflaunch.core.task_state import TaskPhase
+from tflaunch.core.states import TaskPhase
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.mailbox import Mailbox
@@ -19,8 +19,7 @@ from tflaunch.records import as_json, read_record
 from tflaunch.runtime.control_server import Caller, ControlServer, RefusedError, require_tasks
 from tflaunch.runtime.usage_sampler import ResourceSampler
 from tflaunch_worker import signals
-from tflaunch_worker.printable import printable
-from tflaunch_worker.readable import signal_name
+from tflaunch_worker.readable import printable, signal_name
 
 _ENDING = signals.ENDING | signals.OF_TERMINALS
 _LONGEST_GRACE = 86_400.0

@@ -18,7 +18,7 @@ from tflaunch.mailbox import Mailbox
 from tflaunch.store.run_dir import SOCKET_NAME
 from tflaunch_worker import linux, wire
 from tflaunch_worker.frames import Frames
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _MOST_CALLERS = 256
 _MOST_UNREAD = 16 * 1024 * 1024

@@ -33,7 +33,7 @@ from tflaunch.runtime import daemon, foreground
 from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.runtime.watchers import Supervision, Watchers
-from tflaunch.store import log_writer, run_lock
+from tflaunch.store import log_writer, run_dir
 from tflaunch.store.journal import Journal, first_record, not_begun, read_journal, readable
 from tflaunch.store.log_sink import OutputSink
 from tflaunch.store.run_dir import RunDirectory
@@ -41,8 +41,7 @@ from tflaunch.transport.base import AgentConnector, Link, LinkError, LoginBound
 from tflaunch.transport.connect import connectors_for
 from tflaunch.tui.screen import Screen
 from tflaunch_worker import wire
-from tflaunch_worker.printable import printable
-from tflaunch_worker.readable import duration_words
+from tflaunch_worker.readable import duration_words, printable
 
 _SUPERVISE = (
     "import json; order = json.load(sys.stdin); from tflaunch.runtime import launch; launch.supervise_order(order)"
@@ -133,7 +132,7 @@ def take_over(
     with readable(path):
         job = replay.replay_job(records)
     if runs.is_live(path):
-        raise run_lock.already_supervised(path)
+        raise run_dir.already_supervised(path)
     if job.phase is Phase.ENDED:
         _tell_end(path, job, records, say)
         raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)
@@ -208,7 +207,7 @@ def _tell_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable
     """Tell watchers the end of a run whose supervisor was killed before that."""
     if records[-1]["kind"] == "ended":
         return
-    run_lock.take_lock(path)
+    run_dir.take_lock(path)
     config = RunConfig(RunDirectory.existing(path, Path(records[0]["logs"])), None, say)
     journal, mailbox = Journal(config.directory, len(records)), Mailbox()
     first = replay.first_job(records[0])

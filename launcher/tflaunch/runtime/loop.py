@@ -100,7 +100,7 @@ class Run:
             return code
         return 128 + self._cut_short_by
 
-    def execute(self, links: Mapping[str, Link]) -> None:
+    def execute(self, links: Mapping[str, Link] = {}) -> None:
         """Run the job to its end. ``links``: agents that are already started."""
         for host, session in self._collaborators.sessions.items():
             session.join(links.get(host))

@@ -10,8 +10,8 @@ from tflaunch import feature_faults
 from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotations, FeatureFailed
 from tflaunch.core.events import CheckpointRefused
-from tflaunch.core.host_state import CHECKPOINT
 from tflaunch.core.job_state import Job, Phase
+from tflaunch.core.states import CHECKPOINT
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.feature import ALWAYS, Watching, features, load

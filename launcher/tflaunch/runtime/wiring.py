@@ -23,7 +23,7 @@ from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.loop import Collaborators
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.runtime.watchers import Supervision, Watchers
-from tflaunch.store import run_lock
+from tflaunch.store import run_dir
 from tflaunch.store.journal import Journal
 from tflaunch.store.left_files import LeftFileStore
 from tflaunch.store.log_sink import LogSink, OutputSink
@@ -31,7 +31,7 @@ from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import RunDirectory, left_files_in
 from tflaunch.transport.base import AgentConnector
 from tflaunch_worker import fields
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _AT_ONCE = 128  # hosts connected to concurrently
 _BETWEEN_VIEWS = 1.0  # seconds
@@ -70,7 +70,7 @@ def open_runtime(
     """
     plan, directory = job.original, config.directory
     # It is held until this process exits: waiting for the run's end means waiting for it.
-    lock = run_lock.take_lock(directory.path) if config.lock is None else config.lock
+    lock = run_dir.take_lock(directory.path) if config.lock is None else config.lock
     journal = Journal(directory, records)
     sink = config.sink([process.task for process in plan.processes()])
     log_sink = LogSink(directory.logs, Marks(directory.marks), directory.times, sink, mailbox)

@@ -20,7 +20,7 @@ from tflaunch.store.log_writer import Kept
 from tflaunch.tui import formatting, terminal
 from tflaunch.tui.backlog import Backlog, Piece, Writer
 from tflaunch.tui.fold import LiveFold
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 if TYPE_CHECKING:
     from tflaunch.tui.live import LiveView

@@ -205,6 +205,15 @@ def test_an_agent_wants_what_it_was_not_offered() -> None:
     assert told == []
 
 
+@pytest.mark.parametrize("part", [b"four", b"sixsix"])
+def test_an_agent_sends_a_part_that_was_not_requested(tmp_path: Path, part: bytes) -> None:
+    agent = PlayedAgent()
+    link = CheckpointLink(agent.calls.begin, lambda: None)
+    link.fetch(CheckpointCopies(tmp_path, keep=1), [File("x", 5, "ab" * 32)], lambda _: None)
+    with pytest.raises(ValueError, match="another length"):
+        agent.answer(1, part)
+
+
 # ---- the copies in the run's directory
 
 

@@ -16,7 +16,7 @@ from support.ungreeted_run import UngreetedRun
 from tflaunch.core import time_limits
 from tflaunch.core.events import BreakpointLeft, BreakpointReached, Event, TimePassed
 from tflaunch.core.job_state import Phase
-from tflaunch.core.task_state import Breakpoint
+from tflaunch.core.states import Breakpoint
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status

@@ -17,7 +17,7 @@ from support.job_history import HERE, mirrored
 from support.specs import clustered
 from support.waiting import PATIENCE
 from tflaunch.core import step
-from tflaunch.core.task_state import TaskPhase
+from tflaunch.core.states import TaskPhase
 from tflaunch.features.files.collect import CollectedFiles, _Listing, workdirs_of
 from tflaunch.features.files.collector import Collector
 from tflaunch.features.files.file_patterns import is_pattern

@@ -20,7 +20,7 @@ from tflaunch.features.slurm import jobs
 from tflaunch.features.slurm.jobs import SlurmError, SlurmJob
 from tflaunch.plan import serialize
 from tflaunch.plan.model import RetentionPlan
-from tflaunch.store import run_dir, run_lock
+from tflaunch.store import run_dir
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
@@ -137,7 +137,7 @@ def test_the_size_is_what_is_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_run_with_a_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_run(monkeypatch, 30)
-    lock = run_lock.take_lock(path)
+    lock = run_dir.take_lock(path)
     assert prune.find_old(AT_ONCE, NOW) == ([], [], [])
     with pytest.raises(TflaunchError, match=f"^run {path.name} is live; to end it: tflaunch down") as caught:
         prune.find_named([path.name], NOW)
@@ -220,7 +220,7 @@ def test_a_run_that_was_resumed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> No
     """Its supervisor holds the lock; or it has ended once more, and wrote to its journal."""
     path = make_run(monkeypatch, 30, exit_code=None)
     (old,) = prune.find_old(WEEK, NOW).runs
-    lock = run_lock.take_lock(path)
+    lock = run_dir.take_lock(path)
     with pytest.raises(TflaunchError, match="has a supervisor already"):
         prune.remove_run(old)
     os.close(lock)
@@ -236,7 +236,7 @@ def test_a_run_that_was_resumed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(fcntl, "flock", lock_removed)  # by a process that had opened the file before
     with pytest.raises(TflaunchError, match=f"run {path.name} has just been removed"):
-        run_lock.take_lock(path)
+        run_dir.take_lock(path)
 
 
 def test_the_lock_is_held_until_the_run_is_out_of_sight(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_the_lock_is_held_until_the_run_is_out_of_sight(monkeypatch: pytest.Monk
         assert run_dir.newest_first() == []
         for place in (path, trash):
             with pytest.raises(TflaunchError) as caught:
-                run_lock.take_lock(place)
+                run_dir.take_lock(place)
             messages.append(str(caught.value))
 
     monkeypatch.setattr(file_tree, "delete_tree", delete)

@@ -22,7 +22,7 @@ from tflaunch.features.queue.queue_order import Obstacle, Share, decide
 from tflaunch.features.queue.tickets import Refusal
 from tflaunch.plan import placeholders, serialize
 from tflaunch.plan.model import HostPlan, Plan
-from tflaunch.store import run_lock
+from tflaunch.store import run_dir
 from tflaunch.store.run_dir import RunDirectory
 
 pytestmark = pytest.mark.unit
@@ -193,7 +193,7 @@ def test_a_run_is_shown_by_its_mark_until_it_has_left_the_queue(path: Path, tick
         Observer(path)
     with pytest.raises(TflaunchError, match="`tflaunch queue` says"):
         runs.plan_of(path)
-    lock = run_lock.take_lock(path)
+    lock = run_dir.take_lock(path)
     assert tickets.claim(path, tickets.BEGINS)
     assert (run_list.entry_of(path).state, tickets.read_waiting()) == ("queued", [])
     os.close(lock)

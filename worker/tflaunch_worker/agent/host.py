@@ -11,8 +11,7 @@ from tflaunch_worker.agent.checkpoint_progress import Finder
 from tflaunch_worker.agent.network import listening_sockets, netlink
 from tflaunch_worker.agent.network.fence import Fence
 from tflaunch_worker.agent.network.peers import Listeners, look_up_names, probe_all
-from tflaunch_worker.agent.network.port_watch import PortWatch
-from tflaunch_worker.agent.network.ports import Ports
+from tflaunch_worker.agent.network.ports import Ports, PortWatch
 from tflaunch_worker.agent.progress import Progress
 from tflaunch_worker.agent.task import Listener, Starter, Task
 from tflaunch_worker.agent.task_env import TaskEnvironments

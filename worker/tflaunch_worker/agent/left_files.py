@@ -80,23 +80,23 @@ class LeftFiles:
 
     def bring(self, task: str, attempt: int, stored: Callable[[], None]) -> None:
         """Send an attempt's files; call ``stored`` when the supervisor has them all."""
-        found = {name: self._find(task, name, most) for name, most in self._wanted.pop(task, {}).items()}
-        files = [(f"{task}/{name}", file) for name, file in found.items() if file is not None]
-        streams = [Stream(source, attempt, file, self._now) for source, file in files]
-        left = self._left[task] = list(streams)
+        wanted = self._wanted.pop(task, {})
+        found = [(f"{task}/{name}", self._find(task, name, most)) for name, most in wanted.items()]
+        left = [Stream(source, attempt, file, self._now) for source, file in found if file is not None]
+        self._left[task] = left
+        if not left:
+            stored()
 
         def end(stream: Stream) -> None:
             left.remove(stream)
             if not left:
                 stored()
 
-        for stream in streams:
+        for stream in tuple(left):
             stream.closed = partial(end, stream)
             stream.finish()
             self._link.add(stream)
             self._link.has_output(stream)
-        if not streams:
-            stored()
 
     def give_up(self, task: str | None = None) -> None:
         """Stop waiting for the supervisor to store files of a task; of all by default."""

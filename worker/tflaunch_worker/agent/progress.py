@@ -22,7 +22,7 @@ from collections import deque
 from typing import Callable
 
 from tflaunch_worker.event_loop import Loop
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _READ = 64 * 1024
 

@@ -15,9 +15,9 @@ import signal
 import sys
 from typing import Any
 
-from tflaunch_worker import CODE_NAME, host_vars, spawn, tf_config
+from tflaunch_worker import CODE_NAME, host_vars, procfs, spawn, tf_config
 from tflaunch_worker.feature import features
-from tflaunch_worker.inspect import cores, interpreter
+from tflaunch_worker.inspect import interpreter
 
 # Variables by which a plan refers to paths and values that only the host knows.
 _SERVER = "TFLAUNCH_SERVER"
@@ -47,7 +47,7 @@ class TaskEnvironments:
             **self._environ,
             _SERVER: os.path.join(_PACKAGE, "training", "server.py"),
             _CODE: os.path.join(self._directory, CODE_NAME),
-            _CORES: str(cores.usable()),
+            _CORES: str(procfs.usable_cores()),
         }
 
     @functools.cached_property

@@ -12,7 +12,7 @@ from typing import Callable, Mapping, Sequence
 
 from tflaunch_worker import linux, orphans, process_ends, procfs
 from tflaunch_worker.event_loop import Loop
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 SUCCESS_PATIENCE = 2.0
 """Seconds for what a successful program has left behind to end by itself."""

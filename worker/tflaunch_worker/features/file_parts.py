@@ -7,7 +7,7 @@ import os
 import time
 from typing import BinaryIO, Callable, Collection
 
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 PART = 256 * 1024
 """Maximum bytes of a file in one answer of an agent."""

@@ -12,14 +12,14 @@ from functools import partial
 
 from tflaunch.core.annotations import CheckpointNotCopied
 from tflaunch.core.events import CheckpointCopied
-from tflaunch.core.host_state import CHECKPOINT, HostPhase
 from tflaunch.core.job_state import Job, Phase
+from tflaunch.core.states import CHECKPOINT, HostPhase
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint
 from tflaunch.features.checkpoints.checkpoint_restore import Restore, directory_of, workdir_of, writer_of
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.run_dir import CHECKPOINTS_NAME
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 
 class CheckpointKeeper(Watcher):

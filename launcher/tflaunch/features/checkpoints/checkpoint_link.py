@@ -16,7 +16,7 @@ from tflaunch.records import Range, read_record
 from tflaunch_worker import fields
 from tflaunch_worker.features.checkpoints.saved_checkpoints import MOST_FILES
 from tflaunch_worker.features.file_parts import PART, leads_through
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 
 def _check_name(name: str, value: object) -> str:

@@ -9,15 +9,15 @@ from functools import partial
 from tflaunch.clusterspec import templates
 from tflaunch.core.annotations import CheckpointNotCopied
 from tflaunch.core.events import CheckpointPlaced, CheckpointRefused
-from tflaunch.core.host_state import CHECKPOINT, HostPhase
 from tflaunch.core.job_state import Job
 from tflaunch.core.policy import in_gang
+from tflaunch.core.states import CHECKPOINT, HostPhase
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint, Missing
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import TaskPlan
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _MOST_ROUNDS = 3  # times that a host is sent what it lacks
 

@@ -14,7 +14,7 @@ from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import say
 from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient
-from tflaunch.core.task_state import Breakpoint
+from tflaunch.core.states import Breakpoint
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.debug import LINK_LOST
 from tflaunch.interruptible import wait_readable

@@ -8,7 +8,7 @@ from typing import Any
 
 from tflaunch.agents.calls import Calls, Waiter
 from tflaunch.core.job_state import Job
-from tflaunch.core.task_state import AT_BREAKPOINT, Breakpoint
+from tflaunch.core.states import AT_BREAKPOINT, Breakpoint
 from tflaunch.features.debug import LINK_LOST
 from tflaunch.records import read_record
 from tflaunch.runtime.control_server import Caller, require_tasks

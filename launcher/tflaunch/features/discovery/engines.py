@@ -17,8 +17,7 @@ from typing import IO
 from tflaunch.clusterspec.values import bracketed, split_address
 from tflaunch.discovery.base import Engine, Found, NotFoundError
 from tflaunch.user_text import UserTextError, decode_user_text, read_user_text
-from tflaunch_worker.printable import printable
-from tflaunch_worker.readable import duration_words, exit_words
+from tflaunch_worker.readable import duration_words, exit_words, printable
 
 _PATIENCE = 30.0  # seconds until a program times out
 _MOST_BYTES = 1024 * 1024

@@ -14,7 +14,7 @@ from tflaunch_worker import fields
 from tflaunch_worker.agent import orders
 from tflaunch_worker.features.exec.host_commands import HostCommands
 from tflaunch_worker.features.exec.running_command import PART, WINDOW, check_told
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _KIND = "run_command"
 _HIGHEST_CODE = 255

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 from tflaunch import private_files
 from tflaunch.core.events import Count
 from tflaunch.core.job_state import Job
-from tflaunch.core.task_state import TaskPhase
+from tflaunch.core.states import TaskPhase
 from tflaunch.errors import describe_os_error
 from tflaunch.explain.wording import counted, listed, memory
 from tflaunch.features.fetched_files import FetchedFile
@@ -28,7 +28,7 @@ from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker.features.file_parts import PART, hash_file
 from tflaunch_worker.features.files.listed_files import matches
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _AT_ONCE = 16  # hosts
 _PATIENCE = 60.0  # seconds for a part of a file, from a slow disk

@@ -28,8 +28,7 @@ from tflaunch.features.hang.silence import (
 )
 from tflaunch.plan.model import TaskPlan
 from tflaunch.runtime.watchers import Supervision
-from tflaunch_worker.printable import printable
-from tflaunch_worker.readable import duration_words
+from tflaunch_worker.readable import duration_words, printable
 
 _PERIOD = 10.0  # seconds between two questions for signs of life
 _SHORTEST_PERIOD = 0.5

@@ -17,7 +17,7 @@ from tflaunch.features.hang.silence_watch import SilenceWatch
 from tflaunch.records import as_json
 from tflaunch.runtime.control_server import Caller
 from tflaunch.runtime.watchers import Supervision, Watcher
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 
 class HangWatcher(Watcher):

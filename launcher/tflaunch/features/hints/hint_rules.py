@@ -15,7 +15,7 @@ from tflaunch.explain.causes import failure_words
 from tflaunch.explain.hints import Facts
 from tflaunch_worker import failures
 from tflaunch_worker.failures import Failure
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _LAST_WORDS = 20  # lines examined for a task that ended without a traceback
 

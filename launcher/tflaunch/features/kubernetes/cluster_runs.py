@@ -24,8 +24,7 @@ from tflaunch.private_files import user_name
 from tflaunch.store import run_dir
 from tflaunch.store.run_dir import JOURNAL_NAME, runs_directory
 from tflaunch_worker import linux, wire
-from tflaunch_worker.printable import printable
-from tflaunch_worker.readable import duration_words
+from tflaunch_worker.readable import duration_words, printable
 
 NOTE_NAME = "launcher.json"
 """The file in a run directory that says in which cluster the run has its supervisor."""

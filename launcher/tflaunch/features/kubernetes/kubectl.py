@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tflaunch import records
 from tflaunch.plan.model import MadeHosts, Plan, Seconds
-from tflaunch_worker.printable import printable
-from tflaunch_worker.readable import duration_words, exit_words
+from tflaunch_worker.readable import duration_words, exit_words, printable
 
 NAME = "kubernetes"
 """The engine of hosts that are pods, and the field of specs for them."""

@@ -33,7 +33,7 @@ from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch
 from tflaunch.runtime.run_config import RunConfig
-from tflaunch.store import journal, run_lock
+from tflaunch.store import journal, run_dir
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory, runs_directory
 from tflaunch_worker import signals, wire
 from tflaunch_worker.feature import describe_error
@@ -202,7 +202,7 @@ class _Launcher:
 
         The code is negative if a signal has killed it.
         """
-        while run_lock.is_locked(self._path):  # by a pod before this one, on a node that does not answer
+        while run_dir.is_locked(self._path):  # by a pod before this one, on a node that does not answer
             time.sleep(_BETWEEN_TRIES)
         sys.stdout.flush()
         sys.stderr.flush()

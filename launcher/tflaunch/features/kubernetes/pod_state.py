@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tflaunch.core.annotations import HostEndExplained
-from tflaunch.core.host_state import HostPhase, HostState
 from tflaunch.core.job_state import Job
+from tflaunch.core.states import HostPhase, HostState
 from tflaunch.features.kubernetes import kubectl
 from tflaunch.features.kubernetes.kubectl import POD_CONTAINER, KubectlError, cluster_of
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Supervision, Watcher
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _JUST_STARTING = ("ContainerCreating", "PodInitializing")

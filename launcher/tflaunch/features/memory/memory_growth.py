@@ -17,7 +17,7 @@ from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotations, MemoryGrew
 from tflaunch.core.events import Attempt, Count
 from tflaunch.core.job_state import Job, Phase
-from tflaunch.core.task_state import TaskPhase, TaskState
+from tflaunch.core.states import TaskPhase, TaskState
 from tflaunch.records import read_record
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker import fields

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _WIDTH, _ROW, _MARGIN, _HEAD = 1200.0, 17, 10, 44  # pixels
 _LEAST_WIDTH = 0.4  # pixels of a frame that is drawn

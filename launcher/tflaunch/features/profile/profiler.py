@@ -12,14 +12,14 @@ from typing import Any
 from tflaunch import private_files
 from tflaunch.agents import calls
 from tflaunch.core.job_state import Job
-from tflaunch.core.task_state import TaskPhase
+from tflaunch.core.states import TaskPhase
 from tflaunch.runtime.control_server import Caller, RefusedError, require_tasks
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.run_dir import profiles_in
 from tflaunch_worker import fields
 from tflaunch_worker.features.profile import profiles
 from tflaunch_worker.features.profile.profiles import LEAST_SECONDS, MOST_SECONDS
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _LONGEST_PROBLEM = 500
 

@@ -25,7 +25,7 @@ from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached
 from tflaunch.features.rpc import visiting
 from tflaunch.plan.model import Plan, RetentionPlan
 from tflaunch.runtime.watchers import Supervision, Watcher
-from tflaunch.store import journal, run_dir, run_lock
+from tflaunch.store import journal, run_dir
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 
@@ -165,7 +165,7 @@ def _require_dead(path: Path, holds_lock: bool = False) -> None:
     remedy = f"to end it: tflaunch down {path.name}"
     if reason := locate_run(path).reason_to_keep():
         raise _KeptError(reason)
-    if not holds_lock and run_lock.is_locked(path):
+    if not holds_lock and run_dir.is_locked(path):
         raise _KeptError(f"is live; {remedy}")
     if runs.has_agent(path):
         if not os.path.lexists(path / run_dir.JOURNAL_NAME):
@@ -204,7 +204,7 @@ def _last_change(path: Path) -> float:
     """Return when a run was last written to, apart from what read-only commands write."""
     if path.name.startswith(TRASH):
         return path.lstat().st_mtime
-    changed_by_looking = (run_lock.LOCK_NAME, *locate_run(path).changed_by_looking)
+    changed_by_looking = (run_dir.LOCK_NAME, *locate_run(path).changed_by_looking)
     files = [entry for entry in path.glob("*") if not is_directory(entry)]
     entries = [*files, *path.glob("agents/*/*"), *path.glob("logs/*")]
     times = [entry.lstat().st_mtime for entry in entries if not entry.name.startswith(changed_by_looking)]
@@ -260,7 +260,7 @@ def remove_run(old: OldRun, with_hosts: bool = False) -> None:
     if old.path.name.startswith(TRASH):
         delete_tree(old.path)
         return
-    lock = run_lock.take_lock(old.path)
+    lock = run_dir.take_lock(old.path)
     try:
         _require_dead(old.path, holds_lock=True)
         if _last_change(old.path) != old.written:  # it was resumed, and has ended again

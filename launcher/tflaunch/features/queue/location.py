@@ -19,7 +19,7 @@ from tflaunch.features.queue import tickets
 from tflaunch.features.queue.machine_use import MachineUse
 from tflaunch.features.queue.queue_order import Obstacle, decide
 from tflaunch.features.queue.tickets import Entry
-from tflaunch.store import run_lock
+from tflaunch.store import run_dir
 from tflaunch_worker.readable import age_words
 
 _IN_QUEUE = ("queued", "beginning")
@@ -123,7 +123,7 @@ class QueuedRun(RunLocation):
         """
         path = self.directory
         is_queued = tickets.waits(path)
-        is_locked = run_lock.is_locked(path)
+        is_locked = run_dir.is_locked(path)
         if tickets.read_refusal(path) is not None:
             return "refused"
         if is_queued:

@@ -14,7 +14,7 @@ from tflaunch.errors import TflaunchError
 from tflaunch.features.queue import tickets
 from tflaunch.features.queue.queue_order import Shares, held_shares
 from tflaunch.plan.model import Plan
-from tflaunch.store import run_lock
+from tflaunch.store import run_dir
 from tflaunch.store.journal import first_and_last_record
 from tflaunch.store.run_dir import JOURNAL_NAME, runs_directory
 from tflaunch_worker import linux
@@ -44,7 +44,7 @@ class MachineUse:
         found = {}
         for name in names:
             if name not in skipped and not name.startswith("."):
-                is_locked = run_lock.is_locked(directory / name)
+                is_locked = run_dir.is_locked(directory / name)
                 shares = self._shares(directory / name, is_locked)
                 if shares is not None or (is_locked and _is_beginning(directory / name)):
                     found[name] = shares

@@ -24,7 +24,7 @@ from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon, launch
 from tflaunch.runtime.run_config import RunConfig
-from tflaunch.store import run_lock
+from tflaunch.store import run_dir
 from tflaunch.store.run_dir import RunDirectory, runs_directory
 from tflaunch_worker import linux, signals
 from tflaunch_worker.readable import signal_name
@@ -110,7 +110,7 @@ class _Waiter:
         paths = [runs_directory() / run for run in sorted(self._watched)]
         return [
             changed_at,
-            *((tickets.waits(path), run_lock.is_locked(path), tickets.has_begun(path)) for path in paths),
+            *((tickets.waits(path), run_dir.is_locked(path), tickets.has_begun(path)) for path in paths),
         ]
 
     def _look(self) -> bool:
@@ -140,7 +140,7 @@ class _Waiter:
         """Supervise a run here or in a fork; return whether it has left the queue."""
         path = turn.directory.path
         try:
-            lock = run_lock.take_lock(path)
+            lock = run_dir.take_lock(path)
         except TflaunchError:
             return False  # `prune` looks at it, for instance
         if tickets.claim(path, tickets.BEGINS) and self._is_to_supervise():

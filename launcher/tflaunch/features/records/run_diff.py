@@ -18,7 +18,7 @@ from tflaunch.store.journal import read_job
 from tflaunch.store.run_dir import RECORD_NAME, collected_files_in
 from tflaunch_worker import file_trees, wire
 from tflaunch_worker.features.file_parts import hash_file
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 SECTIONS = ("code", "packages", "spec", "hosts", "results")
 _MOST_RECORD = 64 * 1024 * 1024

@@ -24,7 +24,7 @@ from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.run_dir import PATCH_NAME, RECORD_NAME
 from tflaunch_worker import linux, procfs
-from tflaunch_worker.inspect import cores, interpreter
+from tflaunch_worker.inspect import interpreter
 
 MOST_PATCH = 16 * 1024 * 1024
 """Maximum bytes of a patch that is kept."""
@@ -111,7 +111,7 @@ def _machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
         "processor": _processor(),
-        "cores": cores.usable(),
+        "cores": procfs.usable_cores(),
         "memory": procfs.memory().get("total"),
         "gpus": linux.count_gpus(),
         **({"gpu_models": models} if models else {}),

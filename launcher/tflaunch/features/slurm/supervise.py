@@ -18,8 +18,8 @@ from tflaunch.cli.arguments.spec import say
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.spec_file import read_spec_file
 from tflaunch.core.events import Interrupted
-from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Cause, Job
+from tflaunch.core.states import HostPhase
 from tflaunch.discovery import prepare, resolve
 from tflaunch.discovery.base import NotFoundError
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, Problem, SpecError, TflaunchError
@@ -32,7 +32,7 @@ from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon, launch
 from tflaunch.runtime.run_config import RunConfig, SpecOrder
 from tflaunch.runtime.watchers import Supervision, Watcher
-from tflaunch.store import journal, log_writer, run_lock
+from tflaunch.store import journal, log_writer, run_dir
 from tflaunch.store.run_dir import FUNCTION_NAME, SUPERVISOR_LOG, RunDirectory, open_run
 from tflaunch_worker import function
 
@@ -142,7 +142,7 @@ def _restart_count() -> int:
 
 
 def _move_aside(path: Path, name: str, spec: str) -> None:
-    kept = {jobs.ORDER_NAME, jobs.SCRIPT_NAME, FUNCTION_NAME, SUPERVISOR_LOG, spec, *jobs.FILES, run_lock.LOCK_NAME}
+    kept = {jobs.ORDER_NAME, jobs.SCRIPT_NAME, FUNCTION_NAME, SUPERVISOR_LOG, spec, *jobs.FILES, run_dir.LOCK_NAME}
     earlier = path / name
     earlier.mkdir(mode=0o700, exist_ok=True)
     for entry in list(path.iterdir()):

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from tflaunch.features.ssh.transport import KEYWORDS
 from tflaunch.transport.base import LinkError
-from tflaunch_worker.printable import printable
-from tflaunch_worker.readable import duration_words
+from tflaunch_worker.readable import duration_words, printable
 
 DEFAULT_PORT = 22
 SYSTEM_FILE = Path("/etc/ssh/ssh_config")

@@ -21,8 +21,7 @@ from paramiko.packet import Packetizer
 from tflaunch.clusterspec.values import bracketed
 from tflaunch.features.ssh.proxy_command import ProxySocket, WakingSocket
 from tflaunch.transport.base import LinkError
-from tflaunch_worker.printable import printable
-from tflaunch_worker.readable import duration_words
+from tflaunch_worker.readable import duration_words, printable
 
 # paramiko logs errors with their tracebacks, which Python prints without a handler.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())

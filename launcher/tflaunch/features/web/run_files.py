@@ -35,7 +35,7 @@ from tflaunch.store.run_dir import (
 )
 from tflaunch_worker import file_trees
 from tflaunch_worker.features.file_parts import open_inside
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _RUN, _LOGS = "run", "logs"
 _OWN = frozenset((JOURNAL_NAME, "plan.json", RECORD_NAME, PATCH_NAME, HISTORY_NAME, SUPERVISOR_LOG))

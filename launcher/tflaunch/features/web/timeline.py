@@ -21,9 +21,8 @@ from tflaunch.core.events import (
     TaskStarted,
     TimePassed,
 )
-from tflaunch.core.host_state import HostPhase
 from tflaunch.core.job_state import Job, Phase
-from tflaunch.core.task_state import TaskState
+from tflaunch.core.states import HostPhase, TaskState
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.explain import causes
 from tflaunch.explain.status import outcome_of

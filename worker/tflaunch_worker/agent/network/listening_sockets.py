@@ -17,7 +17,7 @@ from typing import Collection, Iterator
 
 from tflaunch_worker import procfs
 from tflaunch_worker.agent.network import netlink
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 
 _PROTOCOL = 4  # NETLINK_SOCK_DIAG
 _BY_FAMILY = 20  # SOCK_DIAG_BY_FAMILY, the type of a question

@@ -17,7 +17,7 @@ from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features import background
 from tflaunch_worker.features.file_parts import FILE, hash_file, open_inside, read_part
-from tflaunch_worker.printable import printable
+from tflaunch_worker.readable import printable
 from tflaunch_worker.schema import integer
 
 if TYPE_CHECKING:

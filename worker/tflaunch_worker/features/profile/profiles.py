@@ -11,12 +11,11 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
-from tflaunch_worker import wire
+from tflaunch_worker import procfs, wire
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features import python_stacks
 from tflaunch_worker.features.python_runtime import UnreadableError
-from tflaunch_worker.inspect import cores
 from tflaunch_worker.schema import number
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class StackSampler:
         """
         self.problem = ""
         self._count_samplers = count
-        self._share = min(_SHARE * cores.usable(), _MOST_SHARE)
+        self._share = min(_SHARE * procfs.usable_cores(), _MOST_SHARE)
         self._loop = loop
         self._pid = pid
         self._until = loop.now() + seconds

@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from support.still_loop import StillLoop
-from tflaunch_worker.agent.network.port_watch import PortWatch
+from tflaunch_worker.agent.network.ports import PortWatch
 
 pytestmark = pytest.mark.unit
 
