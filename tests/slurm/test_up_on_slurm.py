@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.launch import Launch, read_errors_until, read_until, wait_for_end
+from support.launch import LONG, Launch, read_errors_until, read_until, wait_for_end
 from support.mnist import digests, example
 from support.needs import need
 from support.netns_hosts import Bed
@@ -460,3 +460,58 @@ def test_commands_run_on_the_nodes_of_a_job(nodes: SlurmBed, launch: Launch) -> 
     left.kill()
     wait_for_files(nodes, launch, "was-told")
     assert launch.run("down").returncode == 0
+
+
+GOING_ON = """
+import os, pathlib, signal, sys, time
+from tflaunch_worker.training import progress
+saved = pathlib.Path("model-" + os.environ["TFLAUNCH_TASK"][-1] + ".ckpt")
+step = int(saved.read_text()) if saved.exists() and os.environ["READS"] else 0
+print("began at step", step, flush=True)
+def save(*_):
+    saved.write_text(str(step))
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+while step < int(os.environ["STEPS"]):
+    time.sleep(0.1)
+    step += 1
+    progress.report(step)
+print("trained to the end", flush=True)
+"""
+
+
+def up_to_limits(launch: Launch, directory: Path, steps: int, code: int = 0, reads: str = "1") -> tuple[str, str]:
+    """Train with a time limit of a minute; return stdout and stderr."""
+    need("slurm")
+    (launch.directory / "train.py").write_text(GOING_ON)
+    env = {"STEPS": str(steps), "READS": reads}
+    command = ["python", "train.py"]
+    spec = launch.spec(cluster={"worker": 2}, strategy="none", command=command, env=env, timeouts={"grace": 3})
+    with SlurmBed.on_this_machine(directory, 1) as slurm:
+        launch.env |= slurm.env
+        up = launch.start("up", spec, "--on", "slurm", "--time", "1")
+        out, said = up.communicate()
+        assert up.returncode == code, out + said
+        return out, said
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(0)
+def test_a_run_goes_on_after_its_time_limit(tmp_path: Path, launch: Launch) -> None:
+    """With what it has saved, as the same run, and without a charge."""
+    limits = 10 if LONG else 1
+    out, said = up_to_limits(launch, tmp_path / "slurm", 500 + 600 * limits)
+    assert out.count("trained to the end") == 2
+    lives = len(list(launch.run_directory().glob("earlier-*")))
+    assert said.count("goes back into the queue, to go on from there") == lives >= 1
+    began = [int(step) for step in re.findall(r"worker:0 \| began at step (\d+)", out)]
+    assert began == sorted(set(began))
+    assert launch.status()["state"] == "succeeded"
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not LONG, reason="waits for two time limits: TFLAUNCH_TEST_LONG=1")
+def test_a_program_that_reads_nothing_ends_at_its_second_limit(tmp_path: Path, launch: Launch) -> None:
+    out, said = up_to_limits(launch, tmp_path / "slurm", 10**6, 128 + signal.SIGTERM, reads="")
+    assert out.count("began at step 0") == 4
+    assert "the run does not go on after its time limit: it began anew in this job; let the program save" in said

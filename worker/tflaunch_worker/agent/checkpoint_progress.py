@@ -78,13 +78,20 @@ def directories(argv: list[str], workdir: str, own: str) -> list[str]:
     return [path for path in dict.fromkeys(found) if path != "/"]
 
 
-def newest(roots: list[str], since: float) -> int:
+def is_checkpoint(name: str) -> int:
+    """Return 1 for the name of a checkpoint's file, with or without a number."""
+    return int(name.endswith(_ENDINGS))
+
+
+def newest(roots: list[str], since: float, number_in: Callable[[str], int] | None = None) -> int:
     """Return the highest number of a checkpoint written since ``since``; 0 for none.
 
     Args:
         roots: directories to search: at most 5,000 entries, four levels deep, for one second.
         since: seconds since the epoch, by this host's clock.
+        number_in: returns the number in a file's name; by default `number_of`.
     """
+    number_in = number_in or number_of
     ends_at = time.monotonic() + _LONGEST
     highest, looked_at = 0, 0
     waiting = [(root, 0) for root in roots]
@@ -103,7 +110,7 @@ def newest(roots: list[str], since: float) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         if depth < _DEEPEST and not entry.name.startswith("."):
                             waiting.append((entry.path, depth + 1))
-                    elif (number := number_of(entry.name)) > highest and entry.stat().st_mtime >= since:
+                    elif (number := number_in(entry.name)) > highest and entry.stat().st_mtime >= since:
                         highest = number
                 except OSError:
                     continue

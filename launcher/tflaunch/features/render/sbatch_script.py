@@ -122,6 +122,13 @@ def one_part(spec: Spec) -> Iterator[Problem]:
         yield Problem("error", f"roles.{roles[0]}.resources", message, "use `tflaunch up --on slurm`, or remove it")
 
 
+def without_lives(spec: Spec) -> Iterator[Problem]:
+    """Reject a run that goes on after its time limit: the script has no supervisor that decides it."""
+    if spec.slurm.get(slurm.REQUEUE) == slurm.AT_LIMIT:
+        message = "is what the supervisor of `tflaunch up --on slurm` does, and the script has none"
+        yield Problem.error(f"slurm.{slurm.REQUEUE}", message, "remove it, or use `tflaunch up --on slurm`")
+
+
 def placed(spec: Spec) -> Spec:
     """Return the spec on the first, second, … node of the allocation."""
     return slurm.onto(spec, [_NODE.format(number) for number in range(slurm.nodes_wanted(spec))])

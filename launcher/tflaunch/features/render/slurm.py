@@ -19,6 +19,8 @@ _USUAL_KILL_WAIT = 30.0
 _TO_END = 5.0  # seconds from the end of the grace until the job has ended
 _MOST_EARLY = 60.0  # seconds by which TERM may come before the time that ``--signal`` names
 _NOWHERE = Address(LOCALHOST, None)
+REQUEUE, NO_REQUEUE, AT_LIMIT = "requeue", "no-requeue", "at_limit"
+"""Options of sbatch, and a value that only tflaunch knows: the run goes on after its time limit, too."""
 
 
 def parts_of(spec: Spec) -> list[list[str]]:
@@ -71,7 +73,7 @@ def wanted_of_job(
         wanted["gres"] = f"gpu:{gpus}"
     if plan.timeouts.deadline is not None:
         wanted["time"] = str(math.ceil(plan.timeouts.deadline / 60))
-    wanted["requeue" if plan.restart.max else "no-requeue"] = ""
+    wanted[REQUEUE if plan.restart.max else NO_REQUEUE] = ""
     if plan.elastic is not None:
         wanted["no-kill"] = ""  # the job continues without a failed node
     merged = _merged(wanted, spec)
@@ -88,7 +90,7 @@ def _lead_of_term(plan: Plan, ending: Ending, limit: float) -> int:
     """
     grace = plan.timeouts.grace
     lead = 0
-    if grace >= ending.kill_wait:
+    if grace + _TO_END >= ending.kill_wait:
         lead = math.ceil(grace + _USUAL_KILL_WAIT)
     elif ending.reaches_all:
         lead = math.ceil(grace + _TO_END)
@@ -145,9 +147,11 @@ def _gpus(processes: Sequence[TaskPlan]) -> Counter[str]:
 
 def _merged(wanted: dict[str, str], spec: Spec) -> dict[str, str]:
     merged = {**wanted, **spec.slurm}
-    for one, other in (("requeue", "no-requeue"), ("no-requeue", "requeue")):
+    for one, other in ((REQUEUE, NO_REQUEUE), (NO_REQUEUE, REQUEUE)):
         if one in spec.slurm:
             merged.pop(other, None)
+    if merged.get(REQUEUE) == AT_LIMIT:
+        merged[REQUEUE] = ""
     return merged
 
 

@@ -220,7 +220,14 @@ def _jobset() -> dict[str, Engine]:
 ENGINES: Mapping[str, Engine] = {
     "slurm": Engine(
         sbatch_script.render,
-        (has_tasks, term_alone, own_addresses, one_gpu_task_per_node, sbatch_script.one_part),
+        (
+            has_tasks,
+            term_alone,
+            own_addresses,
+            one_gpu_task_per_node,
+            sbatch_script.one_part,
+            sbatch_script.without_lives,
+        ),
         sbatch_script.placed,
         first_port=sbatch_script.FIRST_PORT,
     ),

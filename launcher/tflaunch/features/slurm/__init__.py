@@ -37,7 +37,10 @@ With --on slurm it is a Slurm job.
     },
     problems="tflaunch.features.slurm.allocation:find_warnings",
     locations=(Location(("slurm.json",), "tflaunch.features.slurm.location:find_slurm_run"),),
-    watchers=(Watching("tflaunch.features.slurm.supervise:GraceTime", "explain_term"),),
+    watchers=(
+        Watching("tflaunch.features.slurm.supervise:GraceTime", "explain_term"),
+        Watching("tflaunch.features.slurm.lives:PastLimit", "past_limit"),
+    ),
     discover={"slurm": "tflaunch.features.slurm.discovery:Slurm"},
     verbs={"supervise": Verb("tflaunch.features.slurm.supervise:supervise")},
 )

@@ -219,6 +219,11 @@ def note_life(directory: Path, restarts: int) -> None:
     private_files.write_text(directory / _LIFE_NAME, str(restarts))
 
 
+def began_at(directory: Path) -> float:
+    """Return when the job's current execution began, in seconds since the epoch."""
+    return (directory / _LIFE_NAME).stat().st_mtime
+
+
 def earlier_lives(directory: Path) -> list[Path]:
     """Return the directories with files of the job's earlier executions, oldest first."""
     found = [path for path in directory.glob(f"{EARLIER}*") if path.name.removeprefix(EARLIER).isdecimal()]

@@ -25,7 +25,7 @@ from tflaunch.discovery.base import NotFoundError
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, Problem, SpecError, TflaunchError
 from tflaunch.features.render import slurm
 from tflaunch.features.requested_gpus import with_gpus
-from tflaunch.features.slurm import jobs, submission
+from tflaunch.features.slurm import jobs, lives, submission
 from tflaunch.features.slurm.jobs import SlurmError
 from tflaunch.plan import placement
 from tflaunch.plan.model import Plan
@@ -49,8 +49,8 @@ _NEVER = "None"
 _CANCELS = "CANCEL"
 _WHY = {
     "": "the job was cancelled with scancel",
-    "TIME LIMIT": "the time limit{limit} is reached (slurm.time)",
-    _NEAR_LIMIT: "the time limit{limit} will soon be reached (slurm.time)",
+    "TIME LIMIT": f"{lives.LIMIT}{{limit}} is reached (slurm.time)",
+    _NEAR_LIMIT: f"{lives.LIMIT}{{limit}} will soon be reached (slurm.time)",
     "PREEMPTION": "the job was preempted by another one",
     "JOB REQUEUE": "the job was put back into the queue",
     "NODE FAILURE": "a node of the job has failed",
@@ -62,7 +62,7 @@ _WHY = {
 def supervise(directory: Path) -> int:
     """Begin the run in DIRECTORY: its job calls this, on its first node."""
     order, run = _take_up(directory)
-    plan = _plan_of_allocation(order, run)
+    spec, plan = _plan_of_allocation(order, run)
     launch.require_descriptors(len(plan.hosts), len(plan.processes()))
     if order.log_dir is not None:
         log_writer.require_own_logs(run.logs, [process.task for process in plan.processes()])
@@ -72,7 +72,8 @@ def supervise(directory: Path) -> int:
 
     explain = functools.partial(explain_term, directory)
     code = launch.code_for_hosts(plan)
-    config = RunConfig(run, code, say, order.extras, sink=daemon.Notes, begun=begun, explain_term=explain)
+    extras = {**order.extras, lives.EXTRA: lives.choice(spec.slurm, plan)}
+    config = RunConfig(run, code, say, extras, sink=daemon.Notes, begun=begun, explain_term=explain)
     exit_code = launch.start(plan, config)
     if exit_code == EXIT_PREFLIGHT:
         _begin_elsewhere(directory, plan)
@@ -103,7 +104,7 @@ def _take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
     return order, RunDirectory.existing(path, logs)
 
 
-def _plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
+def _plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> tuple[Spec, Plan]:
     path, base = directory.path / f"spec{order.suffix}", Path(order.directory)
     file = read_spec_file(path)._replace(directory=base)
     spec = submission.load_spec(file, order)
@@ -122,8 +123,9 @@ def _plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> Plan:
     warnings = prepare.check_spec(str(path), base, spec)
     plan = prepare.make_plan(base, spec)._replace(preflight=order.preflight).warned(warnings)
     if not directory.function.exists():
-        return plan
-    return plan.with_function(directory.function, json.loads((directory.function / function.SEARCHED).read_text()))
+        return spec, plan
+    searched = json.loads((directory.function / function.SEARCHED).read_text())
+    return spec, plan.with_function(directory.function, searched)
 
 
 def _on_given_nodes(spec: Spec, pool: resolve.Pool) -> Spec:
@@ -161,16 +163,15 @@ def _begin_elsewhere(directory: Path, plan: Plan) -> None:
         culprit is None
         or culprit.cause is not Cause.UNREACHABLE
         or number is None
-        or _restart_count() >= plan.restart.max
+        or lives.lost(directory) >= plan.restart.max
     ):
         return
     lost = culprit.name.split(", ")
     if len(lost) == len(plan.hosts):
         return  # the fault is not the nodes'
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes with the first command
     try:
         before = jobs.show("job", number).get("ExcNodeList", _NONE)
-        jobs.run_command("scontrol", "requeue", number)
+        lives.put_back(number)
         without = ",".join([*([] if before == _NONE else [before]), *lost])
         jobs.run_command("scontrol", "update", f"jobid={number}", f"ExcNodeList={without}")
     except SlurmError as error:

@@ -1,0 +1,132 @@
+"""Whether a run goes on after the time limit of its job: Slurm starts the job again, as the same run."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tflaunch import private_files
+from tflaunch.core.job_state import Job
+from tflaunch.core.restart_budget import Reached
+from tflaunch.features.render.slurm import AT_LIMIT, NO_REQUEUE, REQUEUE
+from tflaunch.features.slurm import jobs
+from tflaunch.features.slurm.jobs import SlurmError
+from tflaunch.plan.model import Plan
+from tflaunch.runtime.loop import Run
+from tflaunch.runtime.watchers import Findings, Supervision, Watcher
+from tflaunch.store.history import lines_in, moments_in
+from tflaunch_worker.agent import checkpoint_progress
+
+LIMIT = "the time limit"
+"""How the reason of a run begins that ended at it."""
+EXTRA = "past_limit"
+"""The extra of a run in which `choice` stands."""
+_NAME = "reached.json"
+_ASKED, _ALLOWED = "asked", "allowed"
+_HOW = f'write "slurm": {{"{REQUEUE}": "{AT_LIMIT}"}} to let it go on in another job'
+
+
+def choice(options: Mapping[str, str], plan: Plan) -> str:
+    """Return whether a run may go on after its time limit: "asked", "allowed", or what stands against it."""
+    if options.get(REQUEUE) == AT_LIMIT:
+        return _ASKED
+    if name := next((name for name in (REQUEUE, NO_REQUEUE) if name in options), ""):
+        return f"slurm.{name} is set"
+    return _ALLOWED if plan.restart.max else "restart.max is 0"
+
+
+class PastLimit(Watcher):
+    """Puts the job of a run that the time limit has ended back into the queue.
+
+    Each life must begin where those before have come to, roughly, and come further: a program that does not save in
+    time, or does not read what it has saved, would begin anew for ever.
+    """
+
+    def __init__(self, supervision: Supervision) -> None:
+        self._directory = supervision.config.directory.path
+        self._choice = supervision.config.extras[EXTRA]
+        self._number = jobs.job_of(self._directory) or ""
+        self._goes_on = False
+
+    def finish(self, run: Run) -> Findings | None:
+        """Say whether it goes on."""
+        culprit = run.job.culprit
+        if culprit is None or not culprit.message.startswith(LIMIT):
+            return None
+        reason = self._why_not(run.job)
+        self._goes_on = not reason
+        if reason:
+            return Findings([f"the run does not go on after its time limit: {reason}"])
+        return Findings([f"job {self._number} goes back into the queue, to go on from there"])
+
+    def follow_up(self, say: Callable[[str], None]) -> None:
+        """Put the job back."""
+        if not self._goes_on:
+            return
+        try:
+            put_back(self._number)
+        except SlurmError as error:
+            say(f"job {self._number} cannot be put back into the queue: {error}; start its spec again to go on")
+
+    def _why_not(self, job: Job) -> str:
+        """Return why it does not go on; "" if it does."""
+        if self._choice not in (_ASKED, _ALLOWED):
+            return f"{self._choice}; {_HOW}"
+        lives = jobs.earlier_lives(self._directory)
+        earlier = Reached()
+        for life in lives:
+            earlier = earlier.furthest(_read(life))
+        reached, has_saved = self._reached(job)
+        private_files.write_text(self._directory / _NAME, json.dumps(reached))
+        if not has_saved and self._choice == _ALLOWED:
+            return f"its tasks have written no checkpoint into their directories; {_HOW}"
+        knows_nothing = has_saved and not any((*reached, *earlier))
+        has_resumed = 2 * self._first_step(earlier.step) >= earlier.step  # it may save once in an epoch
+        if not lives or knows_nothing or (has_resumed and reached.is_beyond(earlier)):
+            return ""
+        beyond = f"did not get beyond {earlier or 'its start'}" if has_resumed else "began anew in this job"
+        return (
+            f"it {beyond}; let the program save within timeouts.grace after TERM, and read what it has saved, or ask "
+            "for more time (slurm.time)"
+        )
+
+    def _first_step(self, otherwise: int) -> float:
+        """Return the first step that a task has reported in this life."""
+        moments = moments_in(lines_in(self._directory))
+        steps = (figures.step for moment in moments for figures in moment.tasks.values())
+        return next((step for step in steps if step is not None), otherwise)
+
+    def _reached(self, job: Job) -> tuple[Reached, bool]:
+        """Return the progress of this life, and whether a checkpoint was written in it."""
+        reached, has_saved = job.restarts.budget.furthest, False
+        began = jobs.began_at(self._directory)
+        for task in job.plan.tasks:
+            roots = checkpoint_progress.directories([*task.argv], task.workdir, task.workdir)
+            number = checkpoint_progress.newest(roots, began)
+            reached = reached.furthest(job.tasks[task.task].reached).furthest(Reached(checkpoint=number))
+            has_saved = has_saved or checkpoint_progress.newest(roots, began, checkpoint_progress.is_checkpoint) > 0
+        return reached, has_saved
+
+
+def put_back(job: str) -> None:
+    """Put the job of this process back into the queue.
+
+    Raises:
+        SlurmError: Slurm refuses.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm sends it to the job at once
+    jobs.run_command("scontrol", "requeue", job)
+
+
+def lost(directory: Path) -> int:
+    """Return how many of a job's earlier executions did not end at the time limit."""
+    return sum(not (life / _NAME).exists() for life in jobs.earlier_lives(directory))
+
+
+def _read(life: Path) -> Reached:
+    try:
+        return Reached(*map(int, json.loads((life / _NAME).read_text())))
+    except (OSError, ValueError, TypeError):
+        return Reached()  # it ended in another way
