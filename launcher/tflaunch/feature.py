@@ -70,13 +70,13 @@ class Watching(NamedTuple):
         wanted_by: what makes it watch a run from the start on: `ALWAYS`, the name of an option, the field of an engine,
             or a field of `Plan` or `RunConfig`. Without that it is made for its first request.
         requests: the kinds of requests from other processes that it answers.
-        places_checkpoints: whether it performs `PlaceCheckpoint`, for which the job waits: without it, that is refused.
+        prepares: what it prepares on hosts (`tflaunch.core.events.NEEDS`); if it fails, that is refused.
     """
 
     place: str
     wanted_by: str = ""
     requests: tuple[str, ...] = ()
-    places_checkpoints: bool = False
+    prepares: str = ""
 
 
 class Location(NamedTuple):

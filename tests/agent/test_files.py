@@ -108,7 +108,7 @@ def test_files_are_taken_and_placed(new_agent: Agent) -> None:
     assert int(again.hello(lease=PATIENCE)["pid"]) == greeted[1]
     assert offer(again, content) == (digest, [[digest, 2 * PART]])
     send(again, digest, content, 2 * PART, len(content))
-    again.wait_for("files_synced")
+    again.wait_for("host_prepared")
     assert [(new_agent.directory / "code" / name).read_bytes() for name in "ab"] == [content, content]
     again.say("leave", grace=0)
     wait_gone(new_agent.guard.pid)  # before the link is given up and this message is lost with it
@@ -127,7 +127,7 @@ def test_another_supervisor_may_offer_what_was_edited_meanwhile(new_agent: Agent
     digest, wanted = offer(again, new)
     assert wanted == [[digest, 0]]
     send(again, digest, new, 0, len(new))
-    again.wait_for("files_synced")
+    again.wait_for("host_prepared")
     assert [(new_agent.directory / "code" / name).read_bytes() for name in "ab"] == [new, new]
     again.say("leave", grace=0)
     wait_gone(new_agent.guard.pid)
@@ -143,7 +143,7 @@ def test_the_heartbeat_goes_on_while_much_is_placed(agent: Agent) -> None:
         file.truncate(size)
     agent.talk.begin("offer_files", is_first=True, is_last=True, files=[["a", 0o644, digest]], links=[])
     answers = 0
-    while not [message for message in agent.talk.heard if message["kind"] == "files_synced"]:
+    while not [message for message in agent.talk.heard if message["kind"] == "host_prepared"]:
         agent.talk.heard[:] = [message for message in agent.talk.heard if message["kind"] != "alive"]
         agent.talk.keep_alive()
         agent.talk.wait_for("alive")

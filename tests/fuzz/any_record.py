@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from tflaunch.core.event_records import kind_of
-from tflaunch.core.events import read_metrics
+from tflaunch.core.events import NEEDS, read_metrics, read_need
 from tflaunch.records import Line, Range
 
 _TASKS = ("worker:0", "worker:1", "worker:2")
@@ -49,5 +49,7 @@ def _within(name: str, limit: object, kind: type, chance: random.Random) -> Any:
         return kind(value)
     if limit is read_metrics:
         return {chance.choice(_METRICS): chance.choice((0, 0.5, -1e300, None)) for _ in range(chance.randrange(30))}
+    if limit is read_need:
+        return chance.choice((*NEEDS, "names"))
     assert isinstance(limit, Line)
     return chance.choice((*_NAMED.get(name, _TEXTS), "x" * limit.longest))

@@ -234,7 +234,7 @@ def _script(host: str, indices: tuple[int, ...]) -> list[Message]:
         dict(_GREETING),
         {"kind": "answered", "call": 2, "wanted": [[_HASH, 0]]},
         {"kind": "answered", "call": 3},
-        {"kind": "files_synced", "seq": 0},
+        {"kind": "host_prepared", "seq": 0, "what": "code"},
         {"kind": "names_resolved", "seq": 0, "found": {"b" if host == "a" else "a": "10.0.0.7"}},
         {"kind": "ports_held", "seq": 0, "ports": {f"worker:{index}": 2222 + index for index in indices}},
         {"kind": "peer_seen", "seq": 0, "source": "10.0.0.9"},

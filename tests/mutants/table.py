@@ -217,7 +217,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("unit/test_supervisor.py::test_ctrl_c_gives_grace_a_second_one_kills_and_the_third_waits_for_nothing"),
     ),
     "an attempt starts before its checkpoint is in place": Edit(
-        "core.phases._place_checkpoints",
+        "core.phases._await_checkpoints",
         "job.hosts[host].awaits | {CHECKPOINT}",
         "job.hosts[host].awaits",
         Suite("features/checkpoints/test_checkpoint_copies.py"),

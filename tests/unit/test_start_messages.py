@@ -12,16 +12,16 @@ from tflaunch.core import replay, step
 from tflaunch.core.event_records import from_record
 from tflaunch.core.events import (
     Event,
-    FilesRefused,
-    FilesSynced,
     HostJoined,
+    HostPrepared,
+    HostRefused,
     NamesResolved,
-    NetworkRefused,
     OutsiderRefused,
     PortsHeld,
     TaskStarted,
 )
 from tflaunch.core.job_state import Job, Phase
+from tflaunch.core.states import CODE, NETWORK
 from tflaunch.errors import EXIT_PREFLIGHT
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
@@ -94,7 +94,7 @@ def test_tasks_that_share_gpus_are_named_before_the_start() -> None:
 def test_a_host_to_which_the_code_cannot_be_brought_ends_the_job() -> None:
     """Before any task starts, so that none runs with half of each version of a file."""
     history = History(clustered({"worker": ["a", "b"]}, sync={}))
-    job = history.happens(HostJoined("a"), HostJoined("b"), FilesRefused("a", "big changed while it was sent")).job
+    job = history.happens(HostJoined("a"), HostJoined("b"), HostRefused("a", CODE, "big changed while it was sent")).job
     assert (job.phase, job.exit_code) == (Phase.ENDED, EXIT_PREFLIGHT)
     assert job.culprit is not None
     assert job.culprit.message == "the files of `sync` cannot be brought to a: big changed while it was sent"
@@ -108,7 +108,7 @@ def private_job() -> History:
 
 
 def test_a_host_without_private_networks_ends_the_job() -> None:
-    job = private_job().happens(HostJoined(HERE), NetworkRefused(HERE, "user.max_user_namespaces is 0")).job
+    job = private_job().happens(HostJoined(HERE), HostRefused(HERE, NETWORK, "user.max_user_namespaces is 0")).job
     assert (job.phase, job.exit_code) == (Phase.ENDED, 3)
     assert job.culprit is not None
     assert job.culprit.message.splitlines() == [
@@ -153,7 +153,7 @@ def last_line(exit_code: int = 0, **fields: Any) -> str:
     """Return the end of the summary of a job that ran on h1, to which the code was copied."""
     job = Willing(clustered({"worker": ["h1"]}, restart={"max": 0}, strategy="none", **fields))
     if "sync" in fields:
-        job.happens(FilesSynced("h1", "/home/ann/.local/state/tflaunch/runs/run/agents/h1/code"))
+        job.happens(HostPrepared("h1", CODE, "/home/ann/.local/state/tflaunch/runs/run/agents/h1/code"))
     job.ends("worker:0", exit_code)
     assert job.job.exit_code == exit_code
     return summary.summary(job.job, "/logs", lambda *_: []).split("\n")[-1]

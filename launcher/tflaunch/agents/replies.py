@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 from tflaunch.agents.calls import Frame
 from tflaunch.core import events
 from tflaunch.core.events import Event
+from tflaunch.core.states import CODE, NETWORK
 from tflaunch.records import Range, read_record
 from tflaunch_worker import wire
 from tflaunch_worker.agent.network import fence, netlink
@@ -122,8 +123,6 @@ class ExpectedReplies:
         match event:
             case events.PortsHeld(ports=told) | events.PortsRefused(refused=told):
                 self._check_names("hold_ports", "ports of", told)
-            case events.NetworkRefused() if not self._has_private_network:
-                raise ValueError("it was not asked for a private network")
             case events.NamesResolved(found=told):
                 self._check_names("look_up_names", "the names", told)
             case events.PeersProbed(failed=told):
@@ -132,8 +131,11 @@ class ExpectedReplies:
                 self._check_names("hold_ports", "the fence of", [task])
             case events.PeerSeen() if not self._asked["probe_peers"]:
                 raise ValueError("it was not asked to look for peers")
-            case events.FilesSynced() | events.FilesRefused() if not self.has_offered_files:
-                raise ValueError("it was not offered any files")
+            case events.HostPrepared(what=what) | events.HostRefused(what=what):
+                is_refusal = isinstance(event, events.HostRefused)
+                asked = {CODE: self.has_offered_files, NETWORK: self._has_private_network and is_refusal}
+                if not asked.get(what):
+                    raise ValueError(f"it was not asked for its {what}")
 
     def _check_names(self, kind: str, what: str, told: Collection[str]) -> None:
         unknown = sorted(name[:60] for name in told if name not in self._asked[kind])

@@ -16,6 +16,7 @@ from tflaunch.agents.reconnect import Reconnector
 from tflaunch.agents.replies import CommandOutbox, EventCursor, ExpectedReplies
 from tflaunch.agents.user_code import CodeUpload, UserCode
 from tflaunch.core import event_records, events
+from tflaunch.core.states import CODE, TOLD_BY_AGENTS
 from tflaunch.mailbox import Mailbox
 from tflaunch.records import read_record
 from tflaunch.store.left_files import LeftFileStore
@@ -140,6 +141,8 @@ class Session:
                 self._state = LinkState.RECONNECTING
             case events.HostUnreachable() | events.HostLost():
                 self._state = LinkState.CLOSED
+            case events.HostPrepared(what=what) | events.HostRefused(what=what) if what not in TOLD_BY_AGENTS:
+                pass  # a watcher has said it
             case _ if isinstance(event, events.AgentEvent) and self._state.has_joined:
                 self._event_cursor.recall()
 
@@ -254,7 +257,7 @@ class Session:
             self._lose(f"it was cut for {duration_words(seconds)}")
 
     def send_files(self, code: UserCode) -> None:
-        """Send the user's code to the host; `FilesSynced` or `FilesRefused` will follow.
+        """Send the user's code to the host; `HostPrepared` or `HostRefused` will follow.
 
         An upload that an earlier attempt has begun goes on.
         """
@@ -318,7 +321,7 @@ class Session:
         self._expected.count_event(self._mailbox.now())
         if isinstance(event, events.TaskStarted | events.TaskExited):
             event = event._replace(at=self._clock.ours(event.at))
-        elif isinstance(event, events.FilesSynced | events.FilesRefused):
+        elif isinstance(event, events.HostPrepared | events.HostRefused) and event.what == CODE:
             self._end_upload()
         # Counted here, acknowledged when the journal has it (`recorded`): in between, a supervisor that dies leaves it
         # to the agent, which sends it to the next one.
@@ -364,7 +367,7 @@ class Session:
 
     def _refuse_files(self, reason: str) -> None:
         self._end_upload()
-        self._mailbox.put(events.FilesRefused(self.host, printable(reason)))
+        self._mailbox.put(events.HostRefused(self.host, CODE, printable(reason)))
 
     def _end_upload(self) -> None:
         if self._upload is not None:

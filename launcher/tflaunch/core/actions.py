@@ -49,12 +49,6 @@ class ProbePeers(NamedTuple):
     peers: dict[str, tuple[str, int]]
 
 
-class PlaceCheckpoint(NamedTuple):
-    """Put the newest checkpoint on a host, where the next attempt's tasks read it."""
-
-    host: str
-
-
 class UpdateFence(NamedTuple):
     """Send a host the addresses from which connections may reach its tasks, as they have changed."""
 
@@ -100,7 +94,6 @@ Action = (
     | LookUpNames
     | HoldPorts
     | ProbePeers
-    | PlaceCheckpoint
     | UpdateFence
     | StartTask
     | ImportModules

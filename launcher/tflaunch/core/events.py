@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from tflaunch.records import Line, Range, check_of
+from tflaunch_worker import schema
 from tflaunch_worker.agent.progress import LONGEST_NAME, MOST_METRICS
 
 LONGEST_TIME = 1e12
@@ -109,17 +110,37 @@ class HostLost(NamedTuple):
     is_faulty: bool = False
 
 
-class FilesSynced(NamedTuple):
-    """The user's code was copied to the host, into ``directory``."""
+NEEDS = ("code", "checkpoint", "network")
+"""What is brought to a host or made there before an attempt."""
+
+
+def read_need(name: str, value: Any) -> str:
+    """Return what a host may need before an attempt (`NEEDS`); raise ValueError for anything else."""
+    if value not in NEEDS:
+        raise schema.refuse(name, "what a host needs", value)
+    return str(value)
+
+
+Need = Annotated[str, read_need]
+
+
+class HostPrepared(NamedTuple):
+    """A host has what it needs for the next attempt, such as the user's code in directory ``name``.
+
+    ``name`` and ``step`` are those of the checkpoint with which the attempt starts; "" and 0 for none.
+    """
 
     host: str
-    directory: str = ""
+    what: Need
+    name: Reason = ""
+    step: Count = 0
 
 
-class FilesRefused(NamedTuple):
-    """The user's code could not be copied to the host."""
+class HostRefused(NamedTuple):
+    """A host cannot have what it needs for the next attempt."""
 
     host: str
+    what: Need
     reason: Reason
 
 
@@ -143,13 +164,6 @@ class PortsRefused(NamedTuple):
 
     host: str
     refused: dict[Name, Reason]
-
-
-class NetworkRefused(NamedTuple):
-    """A host allows its tasks no private network."""
-
-    host: str
-    reason: Reason
 
 
 class PeersProbed(NamedTuple):
@@ -317,21 +331,6 @@ class JobHung(NamedTuple):
     place: Reason = ""
 
 
-class CheckpointPlaced(NamedTuple):
-    """A host has the checkpoint with which the next attempt starts; ``name`` is "" if there is none."""
-
-    host: str
-    name: Reason = ""
-    step: Count = 0
-
-
-class CheckpointRefused(NamedTuple):
-    """The checkpoint with which the next attempt starts could not be put on a host."""
-
-    host: str
-    reason: Reason
-
-
 class CheckpointCopied(NamedTuple):
     """A checkpoint that a task on ``host`` has written is in the run's directory, too; a later attempt may need it.
 
@@ -360,10 +359,10 @@ class TimePassed(NamedTuple):
 HostEvent = HostJoined | HostDelayed | HostUnreachable | LinkLost | LinkRestored | HostLeaving | HostLost
 """What happens to a host, or to the link to it."""
 
-HostAnswer = FilesSynced | FilesRefused | NamesResolved | PortsHeld | PortsRefused | NetworkRefused | PeersProbed
+HostAnswer = HostPrepared | HostRefused | NamesResolved | PortsHeld | PortsRefused | PeersProbed
 """What agents answer to the orders before an attempt."""
 
-PreparationEvent = HostAnswer | CheckpointCopied | CheckpointPlaced | CheckpointRefused
+PreparationEvent = HostAnswer | CheckpointCopied
 """What was done for the next attempt, or could not be done."""
 
 FenceEvent = PeerSeen | OutsiderRefused | PortUnfenced

@@ -9,16 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from tflaunch.core import lost_hosts, policy, preflight, restart_rules, spares
-from tflaunch.core.actions import (
-    Action,
-    HoldPorts,
-    JoinHost,
-    LookUpNames,
-    PlaceCheckpoint,
-    SendFiles,
-    StartTask,
-    StopTask,
-)
+from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.core.job_state import Cause, Culprit, Deadlines, Job, Phase, Preflight
 from tflaunch.core.states import CHECKPOINT, CODE, NAMES, PEERS, SPARE, HostPhase, Stop, TaskPhase, TaskState
 from tflaunch.errors import EXIT_INTERNAL
@@ -132,17 +123,17 @@ def _prepare(job: Job) -> Step:
     )
     actions: list[Action] = [SendFiles(host) for host in job.hosts if policy.lacks_code(job, host)]
     actions += [LookUpNames(host, wanted) for host, wanted in names.items()]
-    job, placing = _place_checkpoints(job)
-    return job, actions + placing + _hold_ports(job, to_prepare(job))
+    job = _await_checkpoints(job)
+    return job, actions + _hold_ports(job, to_prepare(job))
 
 
-def _place_checkpoints(job: Job) -> tuple[Job, list[Action]]:
-    """Have the newest checkpoint put on the hosts on which tasks of the gang start."""
+def _await_checkpoints(job: Job) -> Job:
+    """Wait until a watcher has put the newest checkpoint on the hosts on which tasks of the gang start."""
     if job.plan.checkpoints is None:
-        return job, []
+        return job
     hosts = dict.fromkeys(task.host for task in to_prepare(job) if policy.in_gang(task))
     awaiting = {host: job.hosts[host]._replace(awaits=job.hosts[host].awaits | {CHECKPOINT}) for host in hosts}
-    return job._replace(hosts=job.hosts.replaced(awaiting)), [PlaceCheckpoint(host) for host in hosts]
+    return job._replace(hosts=job.hosts.replaced(awaiting))
 
 
 def _to_check(job: Job) -> list[str]:

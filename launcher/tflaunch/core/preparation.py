@@ -11,28 +11,38 @@ from tflaunch.clusterspec.values import Address
 from tflaunch.core import events, preflight, spares
 from tflaunch.core.job_state import Cause, CopiedCheckpoint, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail
-from tflaunch.core.states import CHECKPOINT, CODE, NAMES, PEERS, HostPhase
+from tflaunch.core.states import CHECKPOINT, CODE, NAMES, NETWORK, PEERS, HostPhase
 from tflaunch.plan import attempts
 
 _MOST_SHOWN = 8
 _OTHER_PORT = 'end what has the port, or give the task another one in "cluster"; "HOST" alone has a free one chosen'
 _OTHER_NETWORK = 'allow it there, or write "network": "fenced", which keeps other hosts out but not users of this one'
+_REFUSED = {
+    CODE: (Cause.FILES, "the files of `sync` cannot be brought to {host}: {reason}"),
+    CHECKPOINT: (Cause.FILES, "the newest checkpoint cannot be put on {host}: {reason}"),
+    NETWORK: (Cause.PORTS, f'"network": "private" is not possible on {{host}}: {{reason}}\n{_OTHER_NETWORK}'),
+}
 _REMEDY = (
     "TensorFlow would wait for them silently; open these ports between the hosts, or give the address"
     " by which the others reach a host as hosts.X.address"
 )
 
 
-def on_files(job: Job, event: events.FilesSynced, now: float) -> Step:
-    """Return the job after the user's code was copied to a host."""
-    job = _has_answered(job, event.host, CODE)
-    return job.with_host(job.hosts[event.host]._replace(code=event.directory)), []
+def on_prepared(job: Job, event: events.HostPrepared, now: float) -> Step:
+    """Return the job after a host has got something that it needs."""
+    job = _has_answered(job, event.host, event.what)
+    if event.what == CODE:
+        job = job.with_host(job.hosts[event.host]._replace(code=event.name))
+    return job, []
 
 
-def on_files_refused(job: Job, event: events.FilesRefused, now: float) -> Step:
-    """Return the job after the user's code could not be copied to a host."""
-    message = f"the files of `sync` cannot be brought to {event.host}: {event.reason}"
-    return _refuse_host(job, Cause.FILES, event.host, [message], now)
+def on_refused(job: Job, event: events.HostRefused, now: float) -> Step:
+    """Return the job after a host could not have something that it needs."""
+    cause, message = _REFUSED[event.what]
+    message = message.format(host=event.host, reason=event.reason)
+    if event.what == CODE:  # which an upload that is not over yet may still bring
+        return _refuse_host(job, cause, event.host, [message], now)
+    return _refuse(_has_answered(job, event.host, event.what), cause, event.host, message, now)
 
 
 def on_names_resolved(job: Job, event: events.NamesResolved, now: float) -> Step:
@@ -48,23 +58,6 @@ def on_checkpoint_copied(job: Job, event: events.CheckpointCopied, now: float) -
     return job._replace(
         checkpoint=CopiedCheckpoint(event.host, event.name, event.step, now, tuple(event.hosts.split()))
     ), []
-
-
-def on_checkpoint(job: Job, event: events.CheckpointPlaced, now: float) -> Step:
-    """Return the job after a host has the checkpoint of the next attempt."""
-    return _has_answered(job, event.host, CHECKPOINT), []
-
-
-def on_checkpoint_refused(job: Job, event: events.CheckpointRefused, now: float) -> Step:
-    """Return the job after a host did not get its checkpoint."""
-    message = f"the newest checkpoint cannot be put on {event.host}: {event.reason}"
-    return _refuse(_has_answered(job, event.host, CHECKPOINT), Cause.FILES, event.host, message, now)
-
-
-def on_network_refused(job: Job, event: events.NetworkRefused, now: float) -> Step:
-    """Return the job after a host has refused a private network."""
-    message = f'"network": "private" is not possible on {event.host}: {event.reason}\n{_OTHER_NETWORK}'
-    return _refuse(job, Cause.PORTS, event.host, message, now)
 
 
 def _rule_out_unknown(job: Job, event: events.NamesResolved) -> tuple[Job, dict[str, str]]:

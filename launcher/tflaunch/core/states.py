@@ -6,13 +6,17 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import NamedTuple
 
-from tflaunch.core.events import Count, Reason
+from tflaunch.core.events import NEEDS, Count, Reason
 from tflaunch.core.restart_budget import Budget, Reached
 from tflaunch.plan.model import role_of
 from tflaunch.plan.task_starter import REFUSED
 
-CODE, NAMES, PEERS, CHECKPOINT = "code", "names", "peers", "checkpoint"
+CODE, CHECKPOINT, NETWORK = NEEDS
+NAMES, PEERS = "names", "peers"
 """Tags of hosts that are not down, in addition to their phase: see `HostState.awaits`."""
+
+TOLD_BY_AGENTS = (CODE, NETWORK)
+"""Those of which agents say by an event what has come of them."""
 
 TIMED = "timed"
 """Tag of hosts with a deadline (a fence or a retry), in addition to their phase."""

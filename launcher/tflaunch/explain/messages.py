@@ -21,10 +21,10 @@ from tflaunch.core.annotations import (
 )
 from tflaunch.core.events import (
     BreakpointReached,
-    CheckpointPlaced,
     Event,
     HostDelayed,
     HostJoined,
+    HostPrepared,
     LinkLost,
     LinkRestored,
     OutsiderRefused,
@@ -94,9 +94,10 @@ def _joined_news(before: Job, event: HostJoined, after: Job) -> list[str]:
     return [*back, *warnings, *_sharing_news(event, after)]
 
 
-def _checkpoint_news(before: Job, event: CheckpointPlaced, after: Job) -> list[str]:
+def _checkpoint_news(before: Job, event: HostPrepared, after: Job) -> list[str]:
     """Return a message about the checkpoint of an attempt, once the last host has it."""
-    if not event.name or after.hosts.count(CHECKPOINT) or not before.hosts.count(CHECKPOINT):
+    is_last = before.hosts.count(CHECKPOINT) and not after.hosts.count(CHECKPOINT)
+    if event.what != CHECKPOINT or not event.name or not is_last:
         return []
     step = f" (step {event.step})" if event.step else ""
     return [f"attempt {after.attempt} starts with checkpoint {event.name}{step}"]
@@ -330,7 +331,7 @@ _NEWS: Mapping[type[Event], Callable[[Job, Any, Job], list[str]]] = {
     LinkRestored: _restored_link_news,
     OutsiderRefused: _outsider_news,
     PortUnfenced: _unfenced_news,
-    CheckpointPlaced: _checkpoint_news,
+    HostPrepared: _checkpoint_news,
     BreakpointReached: _breakpoint_news,
     TaskLingers: _lingering_news,
     PortOpened: end_messages.return_news,

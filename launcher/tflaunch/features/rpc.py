@@ -16,7 +16,7 @@ from tflaunch_worker.readable import printable
 
 _RECEIVE = 256 * 1024
 _MOST_UNASKED = 1000  # messages received before a request asks for them
-_SYNCED = ("files_synced", "files_refused")
+_ANSWERS = ("host_prepared", "host_refused")
 
 
 class AgentRpc:
@@ -76,11 +76,11 @@ class AgentRpc:
         """
         problems: list[str] = []
         code.upload(self._calls.begin, problems.append).offer()
-        while not any(message["kind"] in _SYNCED for message in self._heard) and not problems:
+        while not any(message["kind"] in _ANSWERS for message in self._heard) and not problems:
             self._receive(time.monotonic() + wait)
         if not problems:
-            message = self._wait_for(_SYNCED, wait)
-            problems = [message["reason"]] if message["kind"] == "files_refused" else []
+            message = self._wait_for(_ANSWERS, wait)
+            problems = [message["reason"]] if message["kind"] == "host_refused" else []
         if problems:
             raise LinkError(f"sync: {problems[0]}")
 

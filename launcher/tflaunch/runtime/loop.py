@@ -18,7 +18,6 @@ from tflaunch.core.actions import (
     ImportModules,
     JoinHost,
     LookUpNames,
-    PlaceCheckpoint,
     ProbePeers,
     SendFiles,
     StartTask,
@@ -52,7 +51,7 @@ class Collaborators(NamedTuple):
     ``say`` shows a message to the user; ``logs`` is the directory of the tasks' logs, for such messages; ``code``
     is the user's code, if hosts need a copy; ``watchers`` get the job and the time after each step, ``readers`` what
     annotations say; ``secrets`` are the values that tasks get beside the plan's environment, None for one that is
-    unknown; ``place_checkpoints`` gets the hosts on which watchers are to place one.
+    unknown.
     """
 
     mailbox: Mailbox
@@ -65,7 +64,6 @@ class Collaborators(NamedTuple):
     watchers: tuple[Callable[[Job, float], None], ...] = ()
     readers: tuple[Callable[[Annotations], object], ...] = ()
     secrets: Mapping[str, str | None] = {}
-    place_checkpoints: Callable[[Iterable[str]], None] = lambda _: None
 
 
 class Run:
@@ -206,8 +204,6 @@ class Run:
             case StopTask():
                 about = {"task": action.task, "attempt": action.attempt, "grace": action.grace}
                 session.order("stop_task", **about, with_stacks=action.with_stacks)
-            case PlaceCheckpoint():  # which a watcher does that sees in the job's state what is due
-                self._collaborators.place_checkpoints([action.host])
 
     def _prepare(self, session: Session, action: LookUpNames | HoldPorts | ProbePeers) -> None:
         match action:

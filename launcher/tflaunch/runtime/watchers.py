@@ -9,9 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 from tflaunch import feature_faults
 from tflaunch.agents.session import Session
 from tflaunch.core.annotations import Annotations, FeatureFailed
-from tflaunch.core.events import CheckpointRefused
+from tflaunch.core.events import HostRefused
 from tflaunch.core.job_state import Job, Phase
-from tflaunch.core.states import CHECKPOINT
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.feature import ALWAYS, Watching, features, load
@@ -156,27 +155,29 @@ class Watchers:
         for watcher in [self._made.pop(watching) for watching in left]:
             with feature_faults.isolated(feature):
                 watcher.close()
-        self.place_checkpoints(host for host, state in job.hosts.items() if CHECKPOINT in state.awaits)
+        self._refuse_needs(job)
 
     def _say_fault(self, feature: str, reason: str) -> None:
         self._supervision.say(f"warning: {self._sentence(feature, reason)}")
 
     def _sentence(self, feature: str, reason: str) -> str:
-        is_awaited = any(each.places_checkpoints for each, name in self._feature_of.items() if name == feature)
+        is_awaited = any(each.prepares for each, name in self._feature_of.items() if name == feature)
         return feature_faults.sentence(feature, reason, "" if is_awaited else self._supervision.job.run)
 
-    def place_checkpoints(self, hosts: Iterable[str]) -> None:
-        """Refuse to place checkpoints if the feature is left out that does it."""
-        for watching, feature in self._feature_of.items():
-            if watching.places_checkpoints and (reason := feature_faults.left_out().get(feature)):
-                for host in hosts:
-                    sentence = f"the feature {feature} has failed: {reason}"
-                    self._supervision.mailbox.put(CheckpointRefused(host, sentence))
+    def _refuse_needs(self, job: Job) -> None:
+        """Refuse what hosts wait for if the feature is left out that prepares it."""
+        left_out = feature_faults.left_out()
+        for watching, feature in self._feature_of.items() if left_out else ():
+            if feature in left_out and watching.prepares and job.hosts.count(watching.prepares):
+                sentence = f"the feature {feature} has failed: {left_out[feature]}"
+                for host in [name for name, state in job.hosts.items() if watching.prepares in state.awaits]:
+                    self._supervision.mailbox.put(HostRefused(host, watching.prepares, sentence))
 
     def watch(self, job: Job, now: float) -> None:
         """Show the job's state after a step to all."""
         self._supervision = self._supervision._replace(job=job)
         self.each(lambda watcher: watcher.watch(job, now))
+        self._refuse_needs(job)
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> bool:
         """Return whether a feature has answered a request; raises as `Watcher.answer`."""

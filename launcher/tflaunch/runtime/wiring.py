@@ -120,7 +120,6 @@ def open_runtime(
             watching,
             readers,
             config.secrets,
-            watchers.place_checkpoints,
         )
         yield Runtime(collaborators, journal, service, watchers, sink, left_files)
     finally:

@@ -16,13 +16,12 @@ from support.specs import clustered
 from support.ungreeted_run import supervision
 from tflaunch.agents.calls import Calls
 from tflaunch.core import time_limits
-from tflaunch.core.actions import PlaceCheckpoint
 from tflaunch.core.annotations import Annotation
 from tflaunch.core.events import (
-    CheckpointPlaced,
-    CheckpointRefused,
     Event,
     HostLost,
+    HostPrepared,
+    HostRefused,
     LinkLost,
     LinkRestored,
     TimePassed,
@@ -349,7 +348,7 @@ class _Cluster:
             self.happens(TimePassed())
 
     def placed(self) -> list[tuple[str, str]]:
-        return [(event.host, event.name) for event in self.said if isinstance(event, CheckpointPlaced)]
+        return [(event.host, event.name) for event in self.said if isinstance(event, HostPrepared)]
 
     def safe(self) -> tuple[str, tuple[str, ...]]:
         """Return the newest checkpoint that has a copy, and the hosts that have it."""
@@ -368,7 +367,6 @@ def test_an_attempt_starts_with_the_newest_checkpoint(tmp_path: Path) -> None:
     assert cluster.placed() == [("h1", ""), ("h2", ""), ("h3", "")]
     without = Willing(clustered({"worker": ["h1", "h2"]}))
     assert without.job.phase is Phase.RUNNING
-    assert not [action for action in without.seen if isinstance(action, PlaceCheckpoint)]
     cluster.hosts["h1"].saves(10)
     assert cluster.safe() == ("ckpt-10", ("h1", "h2"))
     cluster.loses("h3")
@@ -410,7 +408,7 @@ def test_a_host_that_cannot_store_the_checkpoint_fails_the_attempt(tmp_path: Pat
     save(cluster.hosts["h1"].state, 10, 1, 1)
     cluster.hosts["h2"].is_full = True
     cluster.begin()
-    assert [event.reason for event in cluster.said if isinstance(event, CheckpointRefused)] == ["the disk is full"]
+    assert [event.reason for event in cluster.said if isinstance(event, HostRefused)] == ["the disk is full"]
     culprit = cluster.job.job.culprit
     assert culprit is not None
     assert culprit.message == "the newest checkpoint cannot be put on h2: the disk is full"

@@ -26,7 +26,7 @@ class TaskPorts:
         if message.get("private"):
             reason = self._host.open_private_network()
             if reason:
-                self._link.say("network_refused", reason=reason)
+                self._link.say("host_refused", what="network", reason=reason)
                 return
         held, refused = {}, {}
         for task, port in message["ports"].items():

@@ -7,7 +7,7 @@ FEATURE = Feature(
     problems="tflaunch.features.checkpoints.checkpoint_rules:find_problems",
     watchers=(
         Watching(
-            "tflaunch.features.checkpoints.checkpoint_keeper:CheckpointKeeper", "checkpoints", places_checkpoints=True
+            "tflaunch.features.checkpoints.checkpoint_keeper:CheckpointKeeper", "checkpoints", prepares="checkpoint"
         ),
     ),
 )

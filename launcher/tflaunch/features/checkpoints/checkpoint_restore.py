@@ -8,7 +8,7 @@ from functools import partial
 
 from tflaunch.clusterspec import templates
 from tflaunch.core.annotations import CheckpointNotCopied
-from tflaunch.core.events import CheckpointPlaced, CheckpointRefused
+from tflaunch.core.events import HostPrepared, HostRefused
 from tflaunch.core.job_state import Job
 from tflaunch.core.policy import in_gang
 from tflaunch.core.states import CHECKPOINT, HostPhase
@@ -164,7 +164,7 @@ class Restore:
         checkpoint = self._choice
         if checkpoint is None:
             self._told.add(host)
-            self._mailbox.put(CheckpointPlaced(host))
+            self._mailbox.put(HostPrepared(host, CHECKPOINT))
             return
         self._placing.add(host)
         link, files = self._links[host], checkpoint.files
@@ -178,7 +178,7 @@ class Restore:
                 self._placing.discard(host)
                 self._told.add(host)
                 self._note_host(checkpoint, host)
-                self._mailbox.put(CheckpointPlaced(host, printable(checkpoint.name), checkpoint.step))
+                self._mailbox.put(HostPrepared(host, CHECKPOINT, printable(checkpoint.name), checkpoint.step))
 
         def sent(problem: str) -> None:
             if problem:
@@ -193,7 +193,7 @@ class Restore:
     def _refuse(self, host: str, problem: str) -> None:
         self._placing.discard(host)
         self._told.add(host)
-        self._mailbox.put(CheckpointRefused(host, printable(problem)))
+        self._mailbox.put(HostRefused(host, CHECKPOINT, printable(problem)))
 
 
 def writer_of(job: Job) -> TaskPlan | None:

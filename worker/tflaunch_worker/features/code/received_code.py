@@ -275,10 +275,10 @@ class Offer(Service):
 
     def _placed(self, files: Files, failure: str | None) -> None:
         if failure == "":
-            self.agent.link.say("files_synced", directory=os.path.join(self.agent.host.directory, CODE_NAME))
+            self.agent.link.say("host_prepared", what="code", name=os.path.join(self.agent.host.directory, CODE_NAME))
         else:
             self._refuse(files, failure or "the files could not be put in their places")
 
     def _refuse(self, files: Files, reason: str) -> None:
         files.has_failed = True
-        self.agent.link.say("files_refused", reason=reason)
+        self.agent.link.say("host_refused", what="code", reason=reason)
