@@ -151,9 +151,9 @@ class Agent(Protocol):
 class LocalAgent:
     """An agent started by the launcher's own link."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory / "home/runs/test/agents/here"
-        self.connector = LocalConnector(self.directory, "test")
+    def __init__(self, directory: Path, run: str = "test") -> None:
+        self.directory = directory / f"home/runs/{run}/agents/here"
+        self.connector = LocalConnector(self.directory, run)
         self.link: Link = self.connector.open()
         self.talk = Talk(self.link.socket)
         assert self.connector.guard is not None

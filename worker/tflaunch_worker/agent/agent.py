@@ -209,6 +209,7 @@ class Agent:
         stream = self._host.stream(name, attempt)
         self._link.add(stream)
         progress = self._host.progress(lambda: self._note_report(name))
+        self._services.at("read_order", message)
         try:
             command = self._host.command(name, message, progress)
         except host_vars.UnknownValueError as unknown:
@@ -232,6 +233,7 @@ class Agent:
             task.stop(self._grace)  # the order crossed our `host_leaving`; we end once no task lives
 
     def _import_modules(self, message: dict[str, Any]) -> None:
+        self._services.at("read_order", message)
         try:
             command = self._host.command(message["task"], message, None)
         except host_vars.UnknownValueError:

@@ -101,6 +101,7 @@ _ports = mapping_of(task, _port)
 COMMAND: Dict[str, Check] = {
     "argv": argv,
     "env": mapping_of(_variable, word),
+    "first": optional(mapping_of(_variable, words)),
     "unset": words,
     "workdir": word,
     "inherit": flag,
@@ -110,6 +111,7 @@ COMMAND: Dict[str, Check] = {
     "secrets": optional(_secrets),
     "stop_signal": optional(_signal),
     "unforked": optional(_ANY_TEXT),
+    "setup": optional(_ANY_TEXT),
     "tf_config": optional(record(roles=words, role=word, index=integer())),
     "warm": optional(record(recipe=_ANY_TEXT, idle=seconds)),
 }

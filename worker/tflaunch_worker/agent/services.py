@@ -51,6 +51,9 @@ class Service:
         self.holds_agent = False
         """Whether an agent without tasks keeps waiting for another supervisor."""
 
+    def read_order(self, message: dict[str, Any]) -> None:
+        """A task's order has come, whose fields may be changed before its command is composed."""
+
     def begin_task(self, task: Task, command: spawn.Command) -> None:
         """A task is about to start."""
 

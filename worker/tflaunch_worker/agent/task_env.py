@@ -80,6 +80,8 @@ class TaskEnvironments:
             env[tf_config.NAME] = tf_config.compose(self.cluster, **message["tf_config"])
         env["TFLAUNCH_TASK_DIR"] = directory
         env["TFLAUNCH_PROGRESS"] = progress
+        for variable, directories in (message.get("first") or {}).items():
+            env[variable] = ":".join(filter(None, [*directories, env.get(variable, "")]))
         library = [self._library] if self._library else []  # where tflaunch is installed, tasks find it there
         for feature, declared in features().items():
             for name, variable in declared.variables.items():
