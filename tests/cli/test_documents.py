@@ -159,7 +159,7 @@ def test_the_page_of_fields_has_the_defaults_of_the_code() -> None:
     shown = {name: parse_duration(text) for name, text in re.findall(r"`(\w+)` \((\w+)", row)}
     limits = {name: about.get("default") for name, about in parts["Timeouts"]["properties"].items()}
     assert shown.pop("lease") == 30
-    assert shown == {name: limits[name] for name in ("connect", "grace", "heartbeat", "lost_host")}
+    assert shown == {name: limits[name] for name in ("connect", "grace", "heartbeat", "lost_host", "setup")}
     assert {name for name, default in limits.items() if default is None} == {*off(row), "lease"}
     assert written(page, "restart") == {"max": 3, "window": "10m", "backoff": ["1s", "1m"]}
     assert parts["Restart"]["properties"]["window"]["default"] == 600

@@ -142,3 +142,16 @@ def wait_for_part(host: Sshd, size: int) -> None:
         return False
 
     wait_until(has_arrived)
+
+
+def test_hosts_are_set_up_from_the_code_that_they_got(launch: Launch, sshd: StartSshd) -> None:
+    """Both at once; the next run uses what is there, though its code is elsewhere."""
+    hosts = {"h1": sshd(), "h2": sshd()}
+    write(launch, words="#!/bin/sh\necho $0 says: one\n")
+    makes = ["mkdir -p .venv/bin && cp words .venv/bin/tool && chmod +x .venv/bin/tool", "echo made >>~/made"]
+    spec = synced(launch, hosts, "tool", setup=makes, setup_files=["words"])
+    for _ in range(2):
+        lines = launch.up(spec, code=0).stdout.splitlines()
+        assert [line.partition(" says: ")[2] for line in lines] == ["one", "one"]
+    assert [(host.home / "made").read_text() for host in hosts.values()] == ["made\n", "made\n"]
+    assert all(len(list((host.home / STATE).glob("setups/*/build-*/.venv"))) == 1 for host in hosts.values())

@@ -40,6 +40,8 @@ SERVED: dict[str, Any] = {
     "notify": {"exec": ["true"]},
     "preload": ["json"],
     "retention": {"keep": 3},
+    "setup": "make env",
+    "setup_files": ["lock"],
     "slurm": {"nodes": 1},
     "warm": "10m",
 }

@@ -37,6 +37,7 @@ from tflaunch.clusterspec.validators import (
     Name,
     Omittable,
     SecretName,
+    SetupCommands,
     Source,
     SpareHosts,
     SshDestination,
@@ -56,7 +57,8 @@ DISCOVER = "discover"
 TASK_FIELDS = ("cluster", "discover", "sidecars")
 
 SERVED_BY_FEATURES = (
-    "checkpoints", "collect", "kubernetes", "network: private", "notify", "preload", "retention", "slurm", "warm"
+    "checkpoints", "collect", "kubernetes", "network: private", "notify", "preload", "retention", "setup",
+    "setup_files", "slurm", "warm",
 )  # fmt: skip
 """Fields, or values of them, that have an effect only with a feature that declares them."""
 
@@ -78,6 +80,12 @@ class Role(Part):
     command: Omittable[Command] = Field(default=None, description="command of the role's tasks, instead of the spec's")
     env: Environment = Field(default={}, description="environment variables, beside those of the spec")
     workdir: Omittable[Text] = Field(default=None, description="working directory, relative to the spec's file")
+    setup: Omittable[SetupCommands] = Field(
+        default=None, description="what prepares hosts for these tasks, instead of the spec's; [] for nothing"
+    )
+    setup_files: Omittable[Annotated[tuple[Text, ...], list_of('a list such as ["uv.lock"]')]] = Field(
+        default=None, description="files on which that depends, instead of the spec's"
+    )
     gpus: Omittable[Count] = Field(default=None, description="number of GPUs that each task sees")
     resources: Resources = Field(
         default_factory=Resources, description="what differs from the resources of the container"
@@ -113,6 +121,12 @@ class Host(Part):
         default=None, description="path of the interpreter that `python` means in a command"
     )
     workdir: Omittable[Text] = Field(default=None, description="working directory of the tasks there")
+    setup: Omittable[SetupCommands] = Field(
+        default=None, description="what prepares this host, instead of the spec's; [] for nothing"
+    )
+    setup_files: Omittable[Annotated[tuple[Text, ...], list_of('a list such as ["uv.lock"]')]] = Field(
+        default=None, description="files on which that depends, instead of the spec's"
+    )
     env: Environment = Field(default={}, description="environment variables of the tasks there")
     gpus: Omittable[Count] = Field(default=None, description="number of GPUs that the tasks there share")
     engine: Internal[str | None] = Field(
@@ -193,6 +207,7 @@ class Timeouts(Part):
     finish: Omittable[Duration] = Field(
         default=None, description="limit for the other tasks to end once the job has succeeded"
     )
+    setup: Duration = Field(default=1800.0, description="limit for `setup` on a host")
     lost_host: Duration = Field(
         default=900.0,
         description="time that a job waits for lost hosts without which it cannot go on; 0: not",
@@ -297,6 +312,13 @@ class Spec(Part):
         default="auto", description="whether tf.keras is Keras 2 (tf_keras)"
     )
     sync: Omittable[Sync] = Field(default=None, description="files that are copied to other hosts")
+    setup: Omittable[SetupCommands] = Field(
+        default=None, description='commands that prepare each host once, such as "uv sync --frozen"'
+    )
+    setup_files: Omittable[Annotated[tuple[Text, ...], list_of('a list such as ["uv.lock"]')]] = Field(
+        default=None,
+        description="files on which `setup` depends, beside those that it names",
+    )
     collect: Annotated[tuple[Text, ...], list_of('a list of paths such as ["outputs/**"]')] = Field(
         default=(), description="files below the working directories that are fetched when the job ends, with *, ?, **"
     )

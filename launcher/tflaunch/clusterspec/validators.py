@@ -277,6 +277,17 @@ def _split_command(value: object) -> object:
     return value
 
 
+def _read_setup(value: object) -> object:
+    """Read one command for a shell, or several."""
+    if isinstance(value, str):
+        value = (value,)
+    if not isinstance(value, list | tuple):
+        raise must_be('a command such as "uv sync --frozen", or a list of commands', value)
+    if "" in value:
+        raise InvalidValueError("is empty", 'write a command, for example "uv sync --frozen", or leave it out')
+    return value
+
+
 def _expand_members(value: object) -> object:
     """Replace a count by that many tasks on this machine."""
     if isinstance(value, bool) or not isinstance(value, int | list | tuple):
@@ -305,6 +316,12 @@ Command = Annotated[
     tuple[Text, ...],
     ReadBy(_split_command, {"anyOf": [_WORDS, {**_TEXT, "minLength": 1}]}, then_validate=True),
 ]
+SetupCommands = Annotated[
+    tuple[Text, ...],
+    ReadBy(_read_setup, {"anyOf": [{**_TEXT, "minLength": 1}, {"type": "array", "items": _TEXT}]}, then_validate=True),
+]
+"""Commands for a shell, one after another."""
+
 Members = Annotated[
     tuple[Annotated[Address, PlainValidator(parse_address), PlainSerializer(_write_address)], ...],
     ReadBy(

@@ -110,7 +110,7 @@ class HostLost(NamedTuple):
     is_faulty: bool = False
 
 
-NEEDS = ("code", "checkpoint", "network")
+NEEDS = ("code", "checkpoint", "setup", "network")
 """What is brought to a host or made there before an attempt."""
 
 
@@ -137,11 +137,12 @@ class HostPrepared(NamedTuple):
 
 
 class HostRefused(NamedTuple):
-    """A host cannot have what it needs for the next attempt."""
+    """A host cannot have what it needs for the next attempt; ``lines``: the last output about it."""
 
     host: str
     what: Need
     reason: Reason
+    lines: tuple[Reason, ...] = ()
 
 
 class NamesResolved(NamedTuple):

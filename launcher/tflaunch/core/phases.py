@@ -11,7 +11,19 @@ from collections.abc import Callable, Iterable, Mapping
 from tflaunch.core import lost_hosts, policy, preflight, restart_rules, spares
 from tflaunch.core.actions import Action, HoldPorts, JoinHost, LookUpNames, SendFiles, StartTask, StopTask
 from tflaunch.core.job_state import Cause, Culprit, Deadlines, Job, Phase, Preflight
-from tflaunch.core.states import CHECKPOINT, CODE, NAMES, PEERS, SPARE, HostPhase, Stop, TaskPhase, TaskState
+from tflaunch.core.states import (
+    CHECKPOINT,
+    CODE,
+    FIRST_NEEDS,
+    NAMES,
+    PEERS,
+    SETUP,
+    SPARE,
+    HostPhase,
+    Stop,
+    TaskPhase,
+    TaskState,
+)
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.plan import attempts
 from tflaunch.plan.model import SIDECAR, TaskPlan
@@ -108,7 +120,7 @@ def _prepare(job: Job) -> Step:
     ports = {task: port for task, port in job.ports.items() if task in tasks and tasks[task].is_alive}
     names = preflight.names_to_find(plan, [host for host in job.hosts if host not in down], _to_check(job))
     asked = {
-        host.host: host._replace(awaits=host.awaits & {CODE} | ({NAMES} if host.host in names else frozenset()))
+        host.host: host._replace(awaits=host.awaits & FIRST_NEEDS | ({NAMES} if host.host in names else frozenset()))
         for host in job.hosts.values()
     }
     job = job._replace(
@@ -168,7 +180,7 @@ def welcome(job: Job, host: str) -> Step:
 
 
 def _preparing(job: Job, now: float) -> Step:
-    is_awaited = job.hosts.count(CODE, NAMES, PEERS, CHECKPOINT) > 0
+    is_awaited = job.hosts.count(CODE, SETUP, NAMES, PEERS, CHECKPOINT) > 0
     if is_awaited or not _are_ports_held(job) or not spares.are_checked(job):
         return job, []
     plan = attempts.resolve(job.plan, job.ports)

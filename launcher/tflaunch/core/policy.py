@@ -17,7 +17,9 @@ from tflaunch.core.states import (
     ALIVE,
     AT_BREAKPOINT,
     CODE,
+    FIRST_NEEDS,
     NOT_LISTENING,
+    SETUP,
     SUCCEEDED,
     WAITING,
     HostPhase,
@@ -208,9 +210,10 @@ def can_be_restarted_alone(plan: Plan, task: TaskPlan) -> bool:
 
 
 def is_ready(job: Job, task: TaskPlan) -> bool:
-    """Whether a task can start alone: its host has the code and holds the port."""
+    """Whether a task can start alone: its host has the code, is set up, and holds the port."""
     has_port = task.role == SIDECAR or not has_cluster(job.plan.strategy) or task.task in job.ports
-    return job.hosts[task.host].phase is HostPhase.CONNECTED and not lacks_code(job, task.host) and has_port
+    host = job.hosts[task.host]
+    return host.phase is HostPhase.CONNECTED and not host.awaits & FIRST_NEEDS and has_port
 
 
 def is_due(job: Job, task: TaskPlan, now: float) -> bool:
@@ -304,8 +307,9 @@ def expect_ends(job: Job) -> Job:
 
 
 def awaited_at_first(plan: Plan, host: str) -> frozenset[str]:
-    """Return the copy of the user's code, if a new agent on the host lacks it."""
-    return frozenset({CODE} if plan.sync is not None and not plan.host(host).is_like_here else ())
+    """Return what a new agent on the host lacks: the copy of the user's code, and what `setup` makes."""
+    lacks_code = plan.sync is not None and not plan.host(host).is_like_here
+    return frozenset(what for what, is_lacking in ((CODE, lacks_code), (SETUP, plan.has_setups)) if is_lacking)
 
 
 def lacks_code(job: Job, host: str) -> bool:

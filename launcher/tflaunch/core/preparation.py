@@ -11,7 +11,7 @@ from tflaunch.clusterspec.values import Address
 from tflaunch.core import events, preflight, spares
 from tflaunch.core.job_state import Cause, CopiedCheckpoint, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail
-from tflaunch.core.states import CHECKPOINT, CODE, NAMES, NETWORK, PEERS, HostPhase
+from tflaunch.core.states import CHECKPOINT, CODE, FIRST_NEEDS, NAMES, NETWORK, PEERS, SETUP, HostPhase
 from tflaunch.plan import attempts
 
 _MOST_SHOWN = 8
@@ -20,6 +20,7 @@ _OTHER_NETWORK = 'allow it there, or write "network": "fenced", which keeps othe
 _REFUSED = {
     CODE: (Cause.FILES, "the files of `sync` cannot be brought to {host}: {reason}"),
     CHECKPOINT: (Cause.FILES, "the newest checkpoint cannot be put on {host}: {reason}"),
+    SETUP: (Cause.FILES, "`setup` is not possible on {host}: {reason}; correct it, or what it needs there"),
     NETWORK: (Cause.PORTS, f'"network": "private" is not possible on {{host}}: {{reason}}\n{_OTHER_NETWORK}'),
 }
 _REMEDY = (
@@ -40,9 +41,9 @@ def on_refused(job: Job, event: events.HostRefused, now: float) -> Step:
     """Return the job after a host could not have something that it needs."""
     cause, message = _REFUSED[event.what]
     message = message.format(host=event.host, reason=event.reason)
-    if event.what == CODE:  # which an upload that is not over yet may still bring
-        return _refuse_host(job, cause, event.host, [message], now)
-    return _refuse(_has_answered(job, event.host, event.what), cause, event.host, message, now)
+    if event.what not in FIRST_NEEDS:  # which the next attempt needs all the same
+        job = _has_answered(job, event.host, event.what)
+    return _refuse_host(job, cause, event.host, ["\n  ".join([message, *event.lines])], now)
 
 
 def on_names_resolved(job: Job, event: events.NamesResolved, now: float) -> Step:

@@ -11,12 +11,15 @@ from tflaunch.core.restart_budget import Budget, Reached
 from tflaunch.plan.model import role_of
 from tflaunch.plan.task_starter import REFUSED
 
-CODE, CHECKPOINT, NETWORK = NEEDS
+CODE, CHECKPOINT, SETUP, NETWORK = NEEDS
 NAMES, PEERS = "names", "peers"
 """Tags of hosts that are not down, in addition to their phase: see `HostState.awaits`."""
 
 TOLD_BY_AGENTS = (CODE, NETWORK)
 """Those of which agents say by an event what has come of them."""
+
+FIRST_NEEDS = frozenset((CODE, SETUP))
+"""What each new agent lacks at first, and has for all attempts."""
 
 TIMED = "timed"
 """Tag of hosts with a deadline (a fence or a retry), in addition to their phase."""
@@ -46,11 +49,11 @@ class HostState(NamedTuple):
     ``reason`` says why it is down or disconnected, ``since`` is when that became known, or when its link was restored;
     ``fence_at`` is when it is certainly dead, or no longer waited for if it is leaving; ``away_since`` is when it was
     given up, None once it has joined again. ``awaits`` is what is still missing: a copy of the user's code (`CODE`),
-    the addresses of the others' names (`NAMES`), whether it can reach them (`PEERS`), or the newest checkpoint
-    (`CHECKPOINT`). ``is_drained``: it leaves because its host is being drained. ``failures`` counts consecutive losses
-    of a host that had joined; ``joined_at`` is when it last joined; ``retry_at`` is when to try it again while the job
-    runs without it. ``code`` is the directory with the user's code on the host, "" if none was copied. ``addresses`` is
-    as in `events.HostJoined`.
+    what the spec's ``setup`` makes (`SETUP`), the addresses of the others' names (`NAMES`), whether it can reach them
+    (`PEERS`), or the newest checkpoint (`CHECKPOINT`). ``is_drained``: it leaves because its host is being drained.
+    ``failures`` counts consecutive losses of a host that had joined; ``joined_at`` is when it last joined; ``retry_at``
+    is when to try it again while the job runs without it. ``code`` is the directory with the user's code on the host,
+    "" if none was copied. ``addresses`` is as in `events.HostJoined`.
 
     ``stands_for`` is the host of the compiled plan whose tasks are on this one: itself, unless it has taken the place
     of another; "" for a spare host. ``flaw`` says why it cannot become one again, "" if it can. ``is_warm``: as a spare
@@ -82,7 +85,7 @@ class HostState(NamedTuple):
     @property
     def can_take_over(self) -> bool:
         """Whether it is a spare host that can take the place of a lost one at once."""
-        is_whole = self.phase is HostPhase.CONNECTED and CODE not in self.awaits
+        is_whole = self.phase is HostPhase.CONNECTED and not self.awaits & FIRST_NEEDS
         return self.is_spare and is_whole and not self.flaw
 
     @property

@@ -89,6 +89,7 @@ def check_spec(source: str, directory: Path, spec: Spec) -> list[Problem]:
 def _problems_for_features(spec: Spec, directory: Path) -> list[Problem]:
     """Return features' problems with a spec and its files, and its unserved fields."""
     asked = {*spec.model_fields_set, f"network: {spec.network}"}
+    asked.update(*(part.model_fields_set for part in (*spec.roles.values(), *spec.hosts.values())))
     missing = asked.intersection(SERVED_BY_FEATURES) - served_fields()
     problems = [missing_feature(field) for field in sorted(missing)]
     for name, feature in features().items():

@@ -38,6 +38,23 @@ FUNCTION_PROGRAM = f"{CODE_DIRECTORY}/{FUNCTION_DIRECTORY}/{function.PROGRAM}"
 """Placeholder for the path of the program that calls the function."""
 
 
+class SetupPlan(NamedTuple):
+    """What prepares a host before the first start of a process there.
+
+    ``commands`` run in ``directory``, and depend on ``files`` there; ``python`` is the interpreter that `python` means.
+    """
+
+    commands: tuple[str, ...]
+    files: tuple[str, ...]
+    directory: str
+    python: str
+
+    @property
+    def key(self) -> str:
+        """A text that no other setup on the same host has."""
+        return repr(tuple(self))
+
+
 class TaskPlan(NamedTuple):
     """Plan of one process. ``unset`` are variables that it does not inherit.
 
@@ -54,6 +71,7 @@ class TaskPlan(NamedTuple):
     unset: tuple[str, ...]
     required: bool = True
     reasons: Mapping[str, str] = {}
+    setup: SetupPlan | None = None
 
     @property
     def role(self) -> str:
@@ -187,6 +205,7 @@ class TimeoutsPlan(NamedTuple):
     stall: Seconds | None = None
     deadline: Seconds | None = None
     lost_host: Seconds = 0.0  # plans of earlier versions wait for no lost host
+    setup: Seconds = 1800.0
 
 
 class RetentionPlan(NamedTuple):
@@ -276,6 +295,12 @@ class Plan(_Fields):
     def is_supervised_elsewhere(self) -> bool:
         """Whether paths of the run's files are those of another machine."""
         return self.made_hosts is not None and self.made_hosts.by_another
+
+    @functools.cached_property
+    def has_setups(self) -> bool:
+        """Whether a host is to be prepared for one of the processes."""
+        moved = (task for variant in self.variants for task in variant.tasks)
+        return any(task.setup for task in (*self.processes(), *moved))
 
     def processes(self) -> tuple[TaskPlan, ...]:
         """Return tasks and sidecars together."""

@@ -28,6 +28,7 @@ from tflaunch.plan.model import (
     RestartPlan,
     RetentionPlan,
     SecretSource,
+    SetupPlan,
     SyncPlan,
     TaskPlan,
     TimeoutsPlan,
@@ -157,20 +158,24 @@ class _Maker:
     def kind_of(self, host: str) -> str:
         """Return the same text for hosts on which a task differs in host and address only."""
         settings = self._spec.host(host)
-        fields = {name: getattr(settings, name) for name in ("python", "workdir", "gpus", "inherits")}
+        fields = {
+            name: getattr(settings, name) for name in ("python", "workdir", "setup", "setup_files", "gpus", "inherits")
+        }
         reached = [self._places.is_local(host), settings.docker is None, (settings.engine or "").partition(":")[0]]
         return repr([fields, sorted(settings.env.items()), reached])
 
     def task(self, role: str, index: int, address: Address) -> TaskPlan:
         settings = self._spec.roles.get(role) or Role()
         environment = self._environments.of_task(role, index, address.host)
+        workdir = self._workdir(settings.workdir, address.host)
         return TaskPlan(
             task=f"{role}:{index}",
             host=address.host,
             address=Address(self._address_of(address.host), address.port),
             argv=self._argv(settings, address.host),
-            workdir=self._workdir(settings.workdir, address.host),
+            workdir=workdir,
             required=role != "evaluator" or settings.required,
+            setup=self._setup(settings, address.host, workdir),
             **environment._asdict(),
         )
 
@@ -178,13 +183,15 @@ class _Maker:
         """Return the plan of a process outside the cluster; ``host`` if it has moved."""
         settings = self._spec.sidecars[name]
         host = host or settings.host
+        workdir = self._workdir(None, host)
         return TaskPlan(
             task=name,
             host=host,
             address=None,
             argv=self._on_host(settings.command, host),
-            workdir=self._workdir(None, host),
+            workdir=workdir,
             required=settings.required,
+            setup=self._setup(Role(), host, workdir),
             **self._environments.of_other(name, host, settings.env)._asdict(),
         )
 
@@ -202,6 +209,7 @@ class _Maker:
             argv=tensorboard.command(leader.argv[0], python, logdir),
             workdir=placeholders.as_the(leader, leader.workdir),
             required=False,
+            setup=leader.setup,
             **environment._replace(env=env)._asdict(),
         )
 
@@ -246,6 +254,16 @@ class _Maker:
         if python is not None and argv[0] in _PYTHONS:
             return (quote(python), *argv[1:])
         return argv
+
+    def _setup(self, settings: Role, host: str, workdir: str) -> SetupPlan | None:
+        """Return what prepares a host for a process with these settings and this working directory."""
+        levels = (settings, self._spec.host(host), self._spec)
+        commands = next((level.setup for level in levels if level.setup is not None), ())
+        files = next((level.setup_files for level in levels if level.setup_files is not None), ())
+        if self._spec.sync is not None:
+            workdir = quote(str(self._directory)) if self._places.is_like_here(host) else CODE_DIRECTORY
+        (python,) = self._on_host(("python3",), host)
+        return SetupPlan(commands, files, workdir, python) if commands else None
 
     def _workdir(self, specific: str | None, host: str) -> str:
         chosen = specific or self._spec.host(host).workdir or self._spec.workdir or "."

@@ -28,6 +28,7 @@ OURS = (*AT_START, "TF_CONFIG", "TFLAUNCH_STRATEGY", "TFLAUNCH_TASK", "TFLAUNCH_
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.model import Spec  # whoever starts a kept plan needs no model of specs
+    from tflaunch.plan.model import Plan, TaskPlan
 
 
 class Environment(NamedTuple):
@@ -44,6 +45,21 @@ class Environment(NamedTuple):
 def for_attempt(env: Mapping[str, str], run: str, attempt: int) -> dict[str, str]:
     """Return the environment of a process in one attempt of a run."""
     return {**env, "TFLAUNCH_RUN": run, "TFLAUNCH_ATTEMPT": str(attempt)}
+
+
+def program_of(
+    plan: Plan, process: TaskPlan, run: str, attempt: int, secrets: Mapping[str, str | None]
+) -> dict[str, object]:
+    """Return what an agent is told of the program of a process, whose placeholders are filled in."""
+    return {
+        "argv": process.argv,
+        "env": for_attempt(process.env, run, attempt),
+        "unset": process.unset,
+        "workdir": process.workdir,
+        "inherit": plan.host(process.host).inherits_environment,
+        "secrets": dict(secrets),
+        "setup": process.setup and process.setup.key,
+    }
 
 
 class Places:

@@ -273,15 +273,7 @@ class Run:
         }
 
     def _program(self, process: TaskPlan, attempt: int) -> dict[str, object]:
-        plan = self._job.plan
-        return {
-            "argv": process.argv,
-            "env": task_env.for_attempt(process.env, self._job.run, attempt),
-            "unset": process.unset,
-            "workdir": process.workdir,
-            "inherit": plan.host(process.host).inherits_environment,
-            "secrets": dict(self._collaborators.secrets),
-        }
+        return task_env.program_of(self._job.plan, process, self._job.run, attempt, self._collaborators.secrets)
 
     # ---- the end
 

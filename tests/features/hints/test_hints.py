@@ -303,8 +303,8 @@ def test_a_module_missing_elsewhere_is_told_with_host_and_interpreter() -> None:
         "`env.PYTHONPATH` to its directory"
     )
     assert there == (
-        "tensorflow is not installed for /opt/py/bin/python on h2: install it there, or set hosts.h2.python to a "
-        "Python that has it; `sync` copies modules of your own"
+        "tensorflow is not installed for /opt/py/bin/python on h2: install it there (`setup`), or set "
+        "hosts.h2.python to a Python that has it; `sync` copies modules of your own"
     )
     culprit = Culprit(Cause.TASK, "worker:1", 0, host="h2", code=1)
     text = summary.summary(job._replace(culprit=culprit, exit_code=1), "/logs", lambda *_: log)

@@ -75,7 +75,7 @@ def findings(plan: Plan, hosts: Mapping[str, Host], secrets: Sequence[Problem] =
     there = [_without_board(plan, host) for host in reached]
     found = [_reach(host) for host in hosts.values() if host.reason is not None]
     for host in there:
-        found += [*_programs(host), *_packages(plan, host), *_connections(plan, host)]
+        found += [*([] if plan.has_setups else _programs(host)), *_packages(plan, host), *_connections(plan, host)]
         found += [*_fence(plan, host), *_resources(plan, host)]
     found += [*_differing_programs(there), *_skew(there), *_proxies(plan), *_gpus(plan, there)]
     found += [Finding("secrets", each.severity, each.where, each.message, each.hint) for each in secrets]
@@ -130,14 +130,14 @@ def _alike(host: Host) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _packages(plan: Plan, host: Host) -> Iterator[Finding]:
-    if plan.strategy in _WITHOUT_TENSORFLOW:
+    if plan.strategy in _WITHOUT_TENSORFLOW or plan.has_setups:  # what `setup` installs is not there yet
         return
     for tasks, known in _alike(host):
         where = f"{host.host} ({tasks})"
         if "python" not in known:
             continue  # not a Python, or already reported
         if known["tensorflow"] is None:
-            hint = "install tensorflow there, or set hosts.X.python"
+            hint = "have `setup` install tensorflow there, or set hosts.X.python"
             yield Finding("tensorflow", "error", where, "its Python has no TensorFlow", hint)
         elif known["tf_keras"] is None:
             yield from _without_tf_keras(plan.find(tasks.partition(",")[0]), where)

@@ -108,8 +108,8 @@ RULES = [
     ),
     HintRule(
         r"ModuleNotFoundError: No module named '(?P<module>[\w.]{1,100})'",
-        "{module} is not installed for {python}: install it there, or set hosts.{host}.python to a Python that has it; "
-        "`sync` copies modules of your own",
+        "{module} is not installed for {python}: install it there (`setup`), or set hosts.{host}.python to a Python "
+        "that has it; `sync` copies modules of your own",
         lambda facts: bool(facts.host),
     ),
     HintRule(

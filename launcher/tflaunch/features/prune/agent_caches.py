@@ -1,4 +1,4 @@
-"""Find and remove synced code, and agents and caches of other versions."""
+"""Find and remove synced code, what `setup` has made, and agents and caches of other versions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features import bootstrap
 from tflaunch.features.file_tree import delete_run, is_directory, tree_size
 from tflaunch.store import run_dir
-from tflaunch_worker import FILES_NAME
+from tflaunch_worker import FILES_NAME, linux
 
-_PLACES = {"code": FILES_NAME, "agent": "agents"}
+_PLACES = {"code": FILES_NAME, "setup": "setups", "agent": "agents"}
 """Kinds of what is cached, and where below TFLAUNCH_HOME."""
 _NAME = re.compile(r"(\.pruned-)*([0-9a-z]{64})(\.new)?", re.ASCII)  # `.new`: `boot` was unpacking it
 PATIENCE = 86_400.0
@@ -26,7 +26,7 @@ PATIENCE = 86_400.0
 
 
 class Cached(NamedTuple):
-    """An entry of a cache; ``kind`` is ``code`` or ``agent``."""
+    """An entry of a cache; ``kind`` is ``code``, ``setup`` or ``agent``."""
 
     kind: str
     path: Path
@@ -57,13 +57,17 @@ def remove_cached(cached: Cached) -> bool:
             return False
         if cached.kind == "code":
             path.unlink()
+        elif cached.kind == "setup":
+            with open(path / "lock", "ab") as lock:  # of the feature; agents share it while their tasks use the setup
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                delete_run(path)
         else:
             with open(path.with_name("lock"), "ab") as lock:  # of `boot`, which holds it to unpack and start agents
                 fcntl.flock(lock, fcntl.LOCK_EX)  # no limit: the user waits for it, and can press Ctrl-C
                 if not _is_unused(cached.kind, path, limit):
                     return False
                 delete_run(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, BlockingIOError):
         return False
     except OSError as error:
         raise TflaunchError(f"{error.filename or path}: {error.strerror}", EXIT_INTERNAL) from None
@@ -79,6 +83,8 @@ def _is_unused(kind: str, path: Path, limit: float) -> bool:
     name = _NAME.fullmatch(path.name)
     if name is None or kind == "code":
         return name is not None and stat.S_ISREG(status.st_mode)
+    if kind == "setup":
+        return stat.S_ISDIR(status.st_mode) and linux.is_lock_free(str(path / "lock")) is not False
     # A living agent may be one of these, and import from there.
     is_current = path.name == bootstrap.build_archive().sha256
     return stat.S_ISDIR(status.st_mode) and not is_current and not any(map(runs.has_agent, run_dir.newest_first()))

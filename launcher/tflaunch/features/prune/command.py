@@ -31,7 +31,11 @@ from tflaunch_worker.readable import age_words, duration_words
 
 _KEEP = 10
 _OLDER_THAN = 7 * 86400.0  # seconds
-_KINDS = {"code": "cached files of synced code", "agent": "cached agents of other versions"}
+_KINDS = {
+    "code": "cached files of synced code",
+    "setup": "environments that `setup` has made",
+    "agent": "cached agents of other versions",
+}
 
 
 @click.command()
@@ -65,8 +69,8 @@ def prune(
     removed. Logs that are elsewhere because of --log-dir stay. A damaged run is listed with the reason, and removed
     only by its name.
 
-    Without RUN, the caches of agents on this machine are pruned, too: synced code that no run has used for that time,
-    and at least for a day, and agents of other versions of tflaunch that were stored before.
+    Without RUN, the caches of agents on this machine are pruned, too: synced code and what `setup` has made that no run
+    has used for that time, and at least for a day, and agents of other versions of tflaunch that were stored before.
 
     With --hosts, the copies of code (`sync`) that these runs have left on other hosts are removed, with everything that
     tasks have written beside them. A run is kept while one of its hosts cannot be reached.

@@ -45,9 +45,15 @@ def _texts_of_tflaunch(spec: Spec) -> Iterator[Problem]:
 def _fields_of_tflaunch(spec: Spec) -> Iterator[Problem]:
     """Reject fields that only tflaunch's agents or supervisor serve."""
     share = "remove it, and write checkpoints to a disk that all tasks share"
+    into_image = "remove it, and make an image that has what it makes"
     for field, is_set, what, who, remedy in (
         ("network", spec.network == "private", "private networks are made", "agent", "remove it"),
         ("checkpoints", spec.checkpoints is not None, "checkpoints are copied", "agents", share),
+        ("setup", bool(spec.setup), "hosts are prepared", "agents", into_image),
+        *(
+            (f"roles.{name}.setup", bool(role.setup), "hosts are prepared", "agents", into_image)
+            for name, role in spec.roles.items()
+        ),
         ("spares", bool(spec.spares), "tasks are moved to spare hosts", "supervisor", "remove it"),
     ):
         if is_set:

@@ -1,0 +1,9 @@
+"""Prepare hosts with the user's own commands, once for each content."""
+
+from tflaunch.feature import Feature, Watching
+
+FEATURE = Feature(
+    fields=("setup", "setup_files"),
+    problems="tflaunch.features.setup.setup_rules:find_problems",
+    watchers=(Watching("tflaunch.features.setup.host_setup:HostSetup", "has_setups", prepares="setup"),),
+)

@@ -1,0 +1,51 @@
+"""`setup` in a spec, with the installed command."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from support.launch import Launch
+
+pytestmark = pytest.mark.cli
+
+VENV = f"{sys.executable} -m venv --without-pip .venv"
+SAYS = ["python", "-c", "import sys, extra; print(extra.WORDS, sys.prefix)"]
+INSTALL = "cp extra.txt $(echo .venv/lib/python*)/site-packages/extra.py"
+
+
+def test_tasks_run_in_what_setup_has_made(launch: Launch) -> None:
+    """The second run does not make it again; another content does, and prune removes the old one."""
+    (launch.directory / "extra.txt").write_text("WORDS = 'one'")
+    spec = launch.spec(cluster={"worker": 2}, strategy="none", command=SAYS, setup=[VENV, INSTALL])
+    first, second = (launch.up(spec, code=0).stdout.splitlines() for _ in range(2))
+    assert sorted(first) == sorted(second)
+    words, prefix = first[0].split(" | ")[1].split()
+    assert words == "one"
+    assert prefix.startswith(str(launch.home / "setups"))
+    assert not (launch.directory / ".venv").exists()
+    (launch.directory / "extra.txt").write_text("WORDS = 'two'")
+    assert "two" in launch.up(spec, code=0).stdout
+    for place in (launch.home / "setups").iterdir():
+        os.utime(place, (0, 0))
+    assert "environments that `setup` has made: 2" in launch.succeed("prune", "--yes").stdout
+    assert not list((launch.home / "setups").iterdir())
+
+
+def test_a_failure_ends_the_run_before_any_task(launch: Launch) -> None:
+    spec = launch.shell("echo started", setup=["true", "echo no such package >&2; exit 4"])
+    done = launch.up(spec, code=3)
+    assert "started" not in done.stdout
+    assert (
+        "`setup` is not possible on localhost: `echo no such package >&2; exit 4` failed with exit code 4"
+        in done.stderr
+    )
+    assert done.stderr.splitlines().count("tflaunch:   no such package") == 1
+
+
+def test_who_cannot_serve_it_refuses_it(launch: Launch) -> None:
+    spec = launch.shell("true", roles={"worker": {"setup": "make env"}}, container={"image": "train:1"})
+    done = launch.run("render", spec, "--to", "compose", code=2)
+    assert "roles.worker.setup: hosts are prepared by tflaunch's agents, and no other engine has one" in done.stderr
