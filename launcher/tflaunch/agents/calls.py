@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tflaunch import feature_faults
@@ -149,3 +150,32 @@ class Calls:
         """Ignore the answer to a call, unless it is answered or lost."""
         if self._waiters.pop(number, None) is not None:
             self._withdrawn.add(number)
+
+
+class CodeUpload(Protocol):
+    """An upload of the user's code to one agent."""
+
+    def offer(self) -> None:
+        """Offer all of it to the agent; repeated over each new link."""
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+
+
+class UserCode(Protocol):
+    """The user's code, which is copied to hosts."""
+
+    def keep(self, run: Path) -> UserCode:
+        """Copy the code to the directory of a run; return the code that is read there."""
+
+    def export(self, run: Path) -> list[tuple[Path, str]]:
+        """Describe a full copy of the code in the directory of a run.
+
+        Returns the files of the copy, and their paths in it.
+        """
+
+    def upload(self, begin: Begin, failed: Callable[[str], None]) -> CodeUpload:
+        """Return an upload that begins its calls with ``begin``.
+
+        ``failed`` takes why a file can no longer be read.
+        """

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tflaunch.agents import calls, output, replies
-from tflaunch.agents.calls import Frame
+from tflaunch.agents.calls import CodeUpload, Frame, UserCode
 from tflaunch.agents.link_state import HostClock, LinkHealth, LinkState, Takeover, Terms
 from tflaunch.agents.reconnect import Reconnector
 from tflaunch.agents.replies import CommandOutbox, EventCursor, ExpectedReplies
-from tflaunch.agents.user_code import CodeUpload, UserCode
 from tflaunch.core import event_records, events
 from tflaunch.core.states import CODE, TOLD_BY_AGENTS
 from tflaunch.mailbox import Mailbox

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tflaunch.agents import calls
-from tflaunch.agents.user_code import UserCode
+from tflaunch.agents.calls import UserCode
 from tflaunch.core import event_records
 from tflaunch.transport.base import AgentConnector, Link, LinkError
 from tflaunch_worker import wire

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import Any
 
+from tflaunch.agents.calls import UserCode
 from tflaunch.agents.snapshot import look_at
-from tflaunch.agents.user_code import UserCode
 from tflaunch.client import follow, runs
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import locate_run

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from tflaunch.agents.calls import UserCode
 from tflaunch.agents.session import Session
-from tflaunch.agents.user_code import UserCode
 from tflaunch.core import policy, port_fence, replay, step, time_limits
 from tflaunch.core.actions import (
     AbandonHost,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tflaunch.agents.user_code import UserCode
+from tflaunch.agents.calls import UserCode
 from tflaunch.client.secret_values import NO_SECRETS, Secrets
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.errors import Problem

@@ -112,11 +112,15 @@ class RunDirectory:
             private_files.make_directories(runs)
             private_files.require_own(runs)
             self.path = _make_unique(runs, name)
-            self.run = self.path.name
-            self.logs = log_directory.absolute() if log_directory is not None else self.path / "logs"
-            private_files.make_directories(self.logs)
-            if log_directory is not None:
-                (self.path / "logs").symlink_to(self.logs)
+            try:
+                self.run = self.path.name
+                self.logs = log_directory.absolute() if log_directory is not None else self.path / "logs"
+                private_files.make_directories(self.logs)
+                if log_directory is not None:
+                    (self.path / "logs").symlink_to(self.logs)
+            except BaseException:  # Ctrl-C, too
+                self.discard()
+                raise
         except OSError as error:
             message = f"{describe_os_error(error)}; set TFLAUNCH_HOME to a directory you can write"
             raise TflaunchError(message, EXIT_INTERNAL) from None

@@ -480,7 +480,7 @@ def test_only_evidence_of_tasks_that_it_was_asked_to_start_is_passed_on() -> Non
     host = joined_host()
     told: list[str] = []
     ended: list[bool] = []
-    for call, known, attempt in ((2, "worker:0", 0), (3, "worker:0", 1), (4, "worker:1", 0)):
+    for call, known, attempt in ((1, "worker:0", 0), (2, "worker:0", 1), (3, "worker:1", 0)):
         gather(host.session, "gather_evidence", lambda each: told.append(each.task), ended.append)
         about = {"task": known, "attempt": attempt, "silence": None, "progress": None, "processes": []}
         host.tells("told", call=call, **about)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tflaunch_worker
-from tflaunch.agents.user_code import UserCode
+from tflaunch.agents.calls import UserCode
 from tflaunch.core import policy, preflight
 from tflaunch.features.doctor.findings import Host, processes_for
 from tflaunch.features.rpc import AgentRpc
