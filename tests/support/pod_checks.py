@@ -29,6 +29,11 @@ def found_in(text: str, plan: Plan) -> list[str]:
     broken = [problem for document in documents for problem in violations(document)]
     if broken:
         return broken
+    if documents[-1]["kind"] == "TrainJob":  # Trainer makes a JobSet of its name from the runtime
+        runtime, job = documents
+        if runtime["metadata"] != job["metadata"] or job["spec"]["runtimeRef"]["name"] != runtime["metadata"]["name"]:
+            return ["the TrainJob and its runtime do not belong together"]
+        documents = [{"metadata": job["metadata"], "spec": runtime["spec"]["template"]["spec"]}]
     groups = [group for document in documents for group in _groups_of_jobset(document)]
     return list(_pods(groups, plan))
 

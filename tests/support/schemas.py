@@ -20,25 +20,51 @@ from support.specs import REPOSITORY
 SCHEMAS = REPOSITORY.parent / "shared" / "schemas"
 COMPOSE = Path(__file__).parent.parent / "docker" / "compose-spec.json"
 _CRDS = {"JobSet": ("jobset-v0.12.0.crd.yaml", "v1alpha2")}
+_TRAINER = ("TrainingRuntime", "TrainJob")
+_MARKS = {name: {"type": "object", "additionalProperties": {"type": "string"}} for name in ("labels", "annotations")}
 _BUILT_IN = ("Job", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount", "StatefulSet")
 
 
 def need_schemas(engine: str) -> None:
     """Require the custom resource definition, which is stored beside the repository."""
-    if engine == "jobset" and not SCHEMAS.is_dir():
+    if engine in ("jobset", "trainjob") and not SCHEMAS.is_dir():
         lack("jobset")
 
 
 def violations(document: dict[str, Any]) -> Iterator[str]:
     """Yield where a manifest violates the schema of its kind."""
     kind = document.get("kind", "")
-    if kind in _CRDS:
+    if kind in _TRAINER:
+        validator = jsonschema.Draft202012Validator(_of_trainer(kind))
+        yield from (f"{error.json_path}: {error.message:.200}" for error in validator.iter_errors(document))
+        yield from _violations_of_pods(document["spec"].get("template", {}))
+    elif kind in _CRDS:
         yield from (f"{error.json_path}: {error.message:.200}" for error in _definition(kind).iter_errors(document))
         yield from _violations_of_pods(document)
     elif kind in _BUILT_IN:
         yield from _built_in(document)
     else:
         yield f"unknown kind {kind!r}"
+
+
+def _of_trainer(kind: str) -> dict[str, Any]:
+    """Return the part that we use of Kubeflow Trainer's API, as its types for trainer.kubeflow.org/v1alpha1 have it."""
+    api, name = "trainer.kubeflow.org", {"type": "string", "pattern": "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"}
+    runtimes = {"enum": ["TrainingRuntime", "ClusterTrainingRuntime"]}
+    jobset = _definition("JobSet").schema["properties"]["spec"]
+    template = _an_object("spec", metadata=_an_object(**_MARKS), spec=jobset)
+    reference = _an_object("name", name=name, apiGroup={"const": api}, kind=runtimes)
+    specs = {
+        "TrainingRuntime": _an_object(template=template),
+        "TrainJob": _an_object("runtimeRef", runtimeRef=reference),
+    }
+    metadata = _an_object("name", name=name, namespace={"type": "string"}, **_MARKS)
+    versions = {"apiVersion": {"const": f"{api}/v1alpha1"}, "kind": {"const": kind}}
+    return _an_object("apiVersion", "kind", "metadata", "spec", **versions, metadata=metadata, spec=specs[kind])
+
+
+def _an_object(*required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
 
 
 def violations_of_compose(content: object) -> Iterator[str]:

@@ -9,7 +9,10 @@ from typing import Mapping
 _STANDARD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _OF_A_TASK = frozenset(
     "TFLAUNCH_" + name
-    for name in ("RUN", "STRATEGY", "TASK", "ATTEMPT", "TASK_DIR", "PROGRESS", "SET", "LEGACY_KERAS", "PRELOAD", "EXEC")
+    for name in (
+        *("RUN", "STRATEGY", "TASK", "ATTEMPT", "TASK_DIR", "PROGRESS"),
+        *("SET", "LEGACY_KERAS", "PRELOAD", "EXEC", "LOG"),
+    )
 )
 _GRPC_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")  # that gRPC obeys
 REFERENCE = r"\$?\$\{host:([A-Za-z_][A-Za-z0-9_]*)(?:/([1-9][0-9]{0,4})|\[([0-9]{1,4}):([0-9]{1,4})\])?\}"

@@ -10,7 +10,17 @@ from pydantic import BeforeValidator
 from tflaunch.clusterspec.validators import ReadBy, Text, matching, object_of
 from tflaunch.clusterspec.values import InvalidValueError, must_be, show_value
 
-_OWN_POD_FIELDS = ("containers", "hostname", "restartPolicy", "subdomain")
+_OWN_POD_FIELDS = {
+    "containers": 'what is said of the task\'s own is in "container" beside "pod"',
+    **dict.fromkeys(("hostname", "restartPolicy", "subdomain"), "it follows from the task"),
+}
+_OWN_CONTAINER_FIELDS = {
+    **dict.fromkeys(("command", "args"), 'write "command" of the spec'),
+    "image": 'write "image" into "container" of the spec, or "launcher_image" for the supervisor',
+    "name": "it is always the same",
+    "workingDir": 'write "workdir" of the spec',
+}
+"""Fields that tflaunch sets itself, each with what to do instead."""
 _RESERVED_OPTIONS = ("array", "help", "parsable", "test-only", "uid", "usage", "version", "wait", "wrap")
 
 
@@ -29,11 +39,16 @@ def _check_option_value(value: object) -> str:
     return text
 
 
-def _check_pod_fields(value: Mapping[object, object]) -> object:
-    for field in _OWN_POD_FIELDS:
-        if field in value:
-            raise InvalidValueError(f"sets {field!r}, which tflaunch sets", 'remove it; the image is in "container"')
-    return value
+def _without(own: Mapping[str, str]) -> BeforeValidator:
+    """Return a check that an object has none of our fields."""
+
+    def check_fields(value: Mapping[object, object]) -> object:
+        for field, remedy in own.items():
+            if field in value:
+                raise InvalidValueError(f"sets {field!r}, which tflaunch sets", f"remove it: {remedy}")
+        return value
+
+    return BeforeValidator(check_fields)
 
 
 Image = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*", 'the name of an image such as "ghcr.io/ann/train:1"')]
@@ -67,7 +82,12 @@ OptionValue = Annotated[
 ]
 PodFields = Annotated[
     Mapping[Text, Any],
-    BeforeValidator(_check_pod_fields),
+    _without(_OWN_POD_FIELDS),
     object_of('an object such as {"nodeSelector": {"gpu": "a100"}}'),
 ]
-"""Fields of a pod's spec, which Kubernetes checks."""
+ContainerFields = Annotated[
+    Mapping[Text, Any],
+    _without(_OWN_CONTAINER_FIELDS),
+    object_of('an object such as {"imagePullPolicy": "Always"}'),
+]
+"""Fields of a pod's spec and of its container, which Kubernetes checks."""

@@ -11,6 +11,7 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field, model_validator
 
 from tflaunch.clusterspec.engine_fields import (
     Claim,
+    ContainerFields,
     Cores,
     Image,
     Memory,
@@ -74,6 +75,17 @@ class Resources(Part):
     )
 
 
+class PodTemplate(Part):
+    """What Kubernetes is told of pods, merged as `kubectl patch` does it."""
+
+    pod: PodFields = Field(
+        default={}, description="further fields of the pods' spec, as Kubernetes names them, such as nodeSelector"
+    )
+    container: ContainerFields = Field(
+        default={}, description="further fields of the task's container in its pod, such as securityContext"
+    )
+
+
 class Role(Part):
     """What differs for the tasks of one role."""
 
@@ -89,6 +101,9 @@ class Role(Part):
     gpus: Omittable[Count] = Field(default=None, description="number of GPUs that each task sees")
     resources: Resources = Field(
         default_factory=Resources, description="what differs from the resources of the container"
+    )
+    kubernetes: PodTemplate = Field(
+        default_factory=PodTemplate, description="what differs from `kubernetes` for the role's pods"
     )
     server: Flag = Field(default=False, description="run TensorFlow's standard server instead of a command")
     required: Flag = Field(default=False, description="the job fails when an evaluator fails for good")
@@ -230,24 +245,24 @@ class Container(Part):
     )
 
 
-class Kubernetes(Part):
+class Kubernetes(PodTemplate):
     """Where and how pods are made, one for each task."""
 
     context: Omittable[Text] = Field(default=None, description="context of kubectl; default: its current one")
     namespace: Omittable[Text] = Field(default=None, description="namespace; default: that of the context")
     labels: Annotated[Mapping[Text, Text], object_of('an object such as {"team": "vision"}')] = Field(
-        default={}, description="labels of the StatefulSets and pods"
+        default={}, description="labels of the pods, and of what makes them"
     )
     annotations: Annotated[Mapping[Text, Text], object_of('an object such as {"owner": "ann"}')] = Field(
-        default={}, description="annotations of the StatefulSets and pods"
-    )
-    pod: PodFields = Field(
-        default={}, description="further fields of the pods' spec, as Kubernetes names them, such as nodeSelector"
+        default={}, description="annotations of the pods, and of what makes them"
     )
     pending: Duration = Field(default=600.0, description="limit for a pod to run")
     launcher_image: Omittable[Text] = Field(
         default=None,
         description="image with tflaunch and kubectl for the supervisor of `up -d`; default: that of the tasks",
+    )
+    launcher: PodTemplate = Field(
+        default_factory=PodTemplate, description="what differs for the pod of the supervisor of `up -d`"
     )
     run_volume: Omittable[Claim] = Field(
         default=None, description="PersistentVolumeClaim on which the supervisor of `up -d` has the run directory"

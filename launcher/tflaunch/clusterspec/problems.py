@@ -25,6 +25,7 @@ _EXAMPLES: Mapping[Any, Mapping[str, object]] = {
     model.Elastic: {"min_workers": 2},
     model.Host: {"ssh": "ann@10.0.0.1"},
     model.Kubernetes: {"namespace": "train"},
+    model.PodTemplate: {"container": {"imagePullPolicy": "Always"}},
     model.Notify: {"exec": ["./notify.sh"]},
     model.Resources: {"cpu": "2"},
     model.Restart: {"max": 3},

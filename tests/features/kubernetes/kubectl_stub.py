@@ -86,6 +86,9 @@ def make_pod(owner: dict[str, Any], name: str) -> None:
             secret = json.loads(path_of("Secret", source["secret"]["name"]).read_text())
             for item in source["secret"]["items"]:
                 (directory / item["path"]).write_bytes(base64.b64decode(secret["data"][item["key"]]))
+    (root / "proc/1/fd").mkdir(parents=True, exist_ok=True)
+    (root / "proc/1/fd/1").unlink(missing_ok=True)
+    (root / "proc/1/fd/1").symlink_to(place / "log")
     labels = dict(template["metadata"]["labels"])
     labels |= {"job-name": owner["metadata"]["name"]} if owner["kind"] == "Job" else {}
     with (place / "log").open("wb") as log:

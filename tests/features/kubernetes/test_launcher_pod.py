@@ -96,6 +96,8 @@ def test_commands_reach_a_run_and_its_files_come_home(cluster: Cluster, launch: 
     run = cluster.start(secrets={"TOKEN": {"env": "HIDDEN"}})
     shown = launch.status()
     assert [task["state"] for task in shown["tasks"]] == ["running", "running"]
+    logged = [path.read_text() for path in cluster.state.glob("pods/*worker*/log")]
+    assert [text.startswith("here ") for text in logged] == [True, True], "`kubectl logs POD` shows the task"
     refused = launch.run("report", run, code=2)
     assert "is supervised in its cluster" in refused.stderr
     cluster.go.touch()

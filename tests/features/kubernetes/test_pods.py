@@ -117,7 +117,7 @@ def test_the_plan_is_kept_as_a_whole() -> None:
     plan = _plan()
     assert serialize.from_json(serialize.as_json(plan)) == plan
     assert policy.join_limit(plan, 0.0) == 300.0 + policy.join_limit(plan._replace(made_hosts=None), 0.0)
-    assert cluster_of(plan)._replace(objects="") == KubernetesPlan(
+    assert cluster_of(plan)._replace(objects="", supervisor="{}", is_checked=False) == KubernetesPlan(
         "night-ly", "", 300.0, "lab", launcher="ghcr.io/ann/train:1", keep=3600.0
     )
     assert lint.unused_image(_spec()) == []

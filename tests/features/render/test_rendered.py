@@ -1,4 +1,4 @@
-"""What `render --to compose|jobset` writes is as planned, for every spec; planted mistakes would be found.
+"""What `render --to compose|jobset|trainjob` writes is as planned, for every spec; planted mistakes would be found.
 
 Scripts for sbatch are run (test_rendered_scripts_run.py).
 """
@@ -34,12 +34,10 @@ pytestmark = pytest.mark.unit
 
 CHECKS: dict[str, Callable[[str, Plan], list[str]]] = {
     "jobset": pod_checks.found_in,
+    "trainjob": pod_checks.found_in,
     "compose": compose_checks.found_in,
 }
-EXCEPTIONS = {
-    "compose": ["smallest"],
-    "jobset": ["smallest", "every-field", "odd"],
-}
+EXCEPTIONS = {"compose": ["smallest"], **{name: ["smallest", "every-field", "odd"] for name in ("jobset", "trainjob")}}
 OF_SCRIPTS = {"cluster": "a", "task": "b", "session": "c", "IFS": "s", "SECONDS": "9", "UID": "1"}
 """Variables of the script itself."""
 
@@ -64,7 +62,7 @@ def test_no_text_is_more_than_text(engine: str, tmp_path: Path, monkeypatch: pyt
     """Neither YAML, Compose nor Kubernetes interprets it: all arrives unchanged."""
     need_schemas(engine)
     monkeypatch.chdir(tmp_path)  # an injected command would leave its file here
-    data = {key: value for key, value in hostile().items() if (engine, key) != ("jobset", "tensorboard")}
+    data = {key: value for key, value in hostile().items() if engine == "compose" or key != "tensorboard"}
     assert CHECKS[engine](rendered(data, engine), plan_of(data, engine)) == []
     assert list(tmp_path.iterdir()) == []
 
@@ -107,6 +105,9 @@ def test_every_spec_is_written_as_planned(name: str, engine: str) -> None:
         ("jobset", {"sidecars": {"Worker": {"command": "x"}}}, "sidecars.Worker", ""),
         ("jobset", {"sidecars": {"a_b": {"command": "x"}, "a-b": {"command": "x"}}}, "sidecars.a-b", ""),
         *((engine, {"network": "private"}, "network", "") for engine in targets.ENGINES),
+        ("trainjob", {"kubernetes": {"pod": {"priorityClassName": "a"}}}, "kubernetes.pod.priorityClassName", ""),
+        ("jobset", {"kubernetes": {"pod": {"terminationGracePeriodSeconds": 5}}}, "", "must be at least 10: timeouts"),
+        ("jobset", {"container": {"resources": {"features": ["a100"]}}}, "container.resources.features", ""),
     ],
 )
 def test_what_an_engine_cannot_express_is_an_error(
@@ -133,6 +134,11 @@ MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
         "another port than in TF_CONFIG": ("containerPort: 2222", "containerPort: 2223"),
         "an index that is text": ('"index":$(JOB_COMPLETION_INDEX)', '"index":"$(JOB_COMPLETION_INDEX)"'),
         "pods without names": ("enableDNSHostnames: true", "enableDNSHostnames: false"),
+    },
+    "trainjob": {
+        "a field that does not exist": ("runtimeRef:", "runtimeReference:"),
+        "another API": ("kind: TrainJob", "kind: TFJob"),
+        "the name of another runtime": ("Runtime\n    name: job", "Runtime\n    name: a"),
     },
     "compose": {
         "a field that does not exist": ("working_dir:", "workdir:"),
@@ -390,7 +396,7 @@ TO_RENDER = {
 def test_placeholders_have_values_where_each_task_has_a_command(engine: str) -> None:
     """Pods are alike, and get the index from Kubernetes."""
     text = targets.render_spec(engine, made(TO_RENDER), DIRECTORY, MACHINE, "")
-    index = "$(JOB_COMPLETION_INDEX)" if engine == "jobset" else "11"
+    index = "$(JOB_COMPLETION_INDEX)" if engine in ("jobset", "trainjob") else "11"
     assert f"--shard={index}/worker:{index}" in text
     assert "{task" not in text
 

@@ -15,7 +15,7 @@ from tflaunch_worker.agent.network.ports import Ports, PortWatch
 from tflaunch_worker.agent.progress import Progress
 from tflaunch_worker.agent.task import Listener, Starter, Task
 from tflaunch_worker.agent.task_env import TaskEnvironments
-from tflaunch_worker.agent.task_output import Spool, Stream
+from tflaunch_worker.agent.task_output import LOG_VARIABLE, Spool, Stream, open_copy
 from tflaunch_worker.agent.task_processes import Adopted, TaskProcesses
 from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.feature import features, load
@@ -42,6 +42,7 @@ class Host:
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
         self._checkpoints = Finder(loop, os.path.join(directory, TASKS_NAME))
+        self._copy = open_copy(os.environ.get(LOG_VARIABLE, ""))
         self._namespaces: tuple[int, ...] = ()
         self.no_way_out = ""
         """Why tasks have no way out of the private network, or ""."""
@@ -70,7 +71,7 @@ class Host:
 
     def stream(self, task: str, attempt: int) -> Stream:
         """Return the stream that keeps an attempt's output."""
-        return Stream(task, attempt, Spool(self.directory), self._loop.now)
+        return Stream(task, attempt, Spool(self.directory), self._loop.now, self._copy)
 
     def task(self, command: spawn.Command, stream: Stream, progress: Progress | None, listener: Listener) -> Task:
         """Return a new attempt of a task, which reports its events to ``listener``."""

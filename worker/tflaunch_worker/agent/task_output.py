@@ -13,6 +13,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import os
+from contextlib import suppress
 from typing import Callable
 
 from tflaunch_worker import wire
@@ -223,16 +224,30 @@ WINDOW = 1024 * 1024
 """Maximum unacknowledged bytes in flight per attempt, which bounds what a slow reader must buffer."""
 
 
+LOG_VARIABLE = "TFLAUNCH_LOG"
+"""The variable of an agent with the path of a log that gets a copy of all output, such as that of its container."""
+
+
+def open_copy(path: str) -> int:
+    """Return the descriptor of a log that gets a copy of all output, -1 if it cannot be opened."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC) if path else -1
+    except OSError:
+        return -1
+
+
 class Stream:
     """The output of one attempt: its spool, how much was sent, and whether it ended.
 
-    ``now`` returns seconds of the monotonic clock; output is sent with the time at which it was read.
+    ``now`` returns seconds of the monotonic clock; output is sent with the time at which it was read. ``copy`` is the
+    descriptor of a log that gets it, too, -1 for none.
     """
 
-    def __init__(self, task: str, attempt: int, spool: Spool, now: Callable[[], float]) -> None:
+    def __init__(self, task: str, attempt: int, spool: Spool, now: Callable[[], float], copy: int = -1) -> None:
         self.task = task
         self.attempt = attempt
         self._spool = spool
+        self._copy = copy
         self._times = Times()
         self._now = now
         self._sent = 0
@@ -245,6 +260,9 @@ class Stream:
         """Add output of the task."""
         self._times.note(self._spool.end, self._now())
         self._spool.append(data)
+        if self._copy >= 0:
+            with suppress(OSError):  # what the reader of a full pipe does not take is left out: nothing waits for it
+                os.write(self._copy, data)
 
     def finish(self) -> None:
         """Mark the output as complete."""

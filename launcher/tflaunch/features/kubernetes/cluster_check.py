@@ -25,9 +25,14 @@ def problems_on_cluster(file: SpecFile, order: SpecOrder) -> list[Problem]:
         cluster = kubectl.pinned(planned)
         if missing := _namespace(cluster):
             return [*problems, missing]
-        for permission in kubectl.missing_permissions(cluster):
+        missing_here, missing_there = kubectl.missing_permissions(cluster)
+        for permission in missing_here:
             message = f"you may not {permission} in it"
             problems.append(Problem.error("kubernetes.namespace", message, "ask its administrator for a Role with it"))
+        if missing_there:
+            message = f"with -d you may not {', '.join(missing_there)} in it"
+            hint = "ask for a Role with it; no account is made if kubernetes.pod.serviceAccountName names yours"
+            problems.append(Problem("warning", "kubernetes.namespace", message, hint))
         return problems
     except KubectlError as error:
         message = f"Kubernetes cannot be asked: {error}; {cluster_objects.REMEDY}"

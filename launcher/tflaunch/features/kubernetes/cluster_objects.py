@@ -26,6 +26,7 @@ from tflaunch.features.kubernetes.kubectl import (
 )
 from tflaunch.features.kubernetes.pod_connectors import connect_pods
 from tflaunch.features.kubernetes.pods import label
+from tflaunch.features.kubernetes.strategic_merge import merged
 from tflaunch.plan.host_maker import HostMaker
 from tflaunch.plan.model import Plan, is_made
 
@@ -57,8 +58,7 @@ _VOLUME = "/tflaunch"  # any user may write to a volume, but not to the director
 _MOST_FAILURES = 20  # pods of the supervisor that may fail before Kubernetes gives up
 _GRACE = 10  # seconds for the supervisor's pod to end
 _NODE_PATIENCE = 20  # seconds after which the supervisor's pod is moved away from a node that does not answer
-_OF_TASKS = ("activeDeadlineSeconds", "automountServiceAccountToken", "initContainers", "serviceAccount")
-"""What users give to the pods of their tasks, and would end or delay the supervisor, or take its permissions."""
+_OF_POD = (256, 16)  # MiB of the supervisor, and for the kubectl that carries the link to a pod
 
 
 class PodHosts(HostMaker):
@@ -120,9 +120,7 @@ def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -
             for thing in things if owner else ():
                 thing["metadata"]["ownerReferences"] = [owner]
             together = {"apiVersion": "v1", "kind": "List", "items": things}
-            templates = [thing["spec"]["template"]["spec"] for thing in things if "template" in thing["spec"]]
-            has_fields_of_users = any(not pods.OWN_FIELDS.issuperset(template) for template in templates)
-            check = f"--validate={json.dumps(has_fields_of_users)}"  # it takes kubectl longer than the rest
+            check = f"--validate={json.dumps(cluster.is_checked)}"  # it takes kubectl longer than the rest
             kubectl.run_kubectl(cluster, "create", check, "--filename=-", given=json.dumps(together))
         except BaseException:
             delete_objects(cluster, run)  # an interrupted kubectl may have created some
@@ -158,7 +156,7 @@ def launcher_name(cluster: KubernetesPlan) -> str:
 
 def note_of(cluster: KubernetesPlan) -> str:
     """Describe a cluster, to find the run again."""
-    return json.dumps(cluster._replace(objects="")._asdict())
+    return json.dumps(cluster._replace(objects="", supervisor="{}")._asdict())
 
 
 def split_order(order: bytes) -> list[bytes]:
@@ -171,56 +169,62 @@ def job(cluster: KubernetesPlan, run: str, parts: int, user: str) -> dict[str, A
 
     ``parts`` is the number of parts of its order; ``user`` starts the run, and other machines find it by this name.
     """
-    name = launcher_name(cluster)
-    fields = _fields_of_users(cluster)
+    name, given = launcher_name(cluster), _given(cluster)
     sources = [
         {"secret": {"name": _part_name(cluster, number), "items": [{"key": "part", "path": f"{number:02}"}]}}
         for number in range(parts)
     ]
     claim = cluster.run_volume
     home = {"emptyDir": {}} if claim is None else {"persistentVolumeClaim": {"claimName": claim}}
-    pod = {
-        **fields,
-        "serviceAccountName": name,
+    memory = _OF_POD[0] + _OF_POD[1] * len(pods_of(cluster))
+    container: dict[str, Any] = {
+        "name": POD_CONTAINER,
+        "image": cluster.launcher,
+        "command": ["tflaunch", "launcher", "supervise", run, cluster.name, cluster.namespace or ""],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "env": [{"name": "TFLAUNCH_HOME", "value": HOME}, {"name": ORDER_VARIABLE, "value": _ORDER}],
+        "volumeMounts": [
+            {"name": "home", "mountPath": _VOLUME},
+            {"name": "order", "mountPath": _ORDER, "readOnly": True},
+        ],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": f"{memory}Mi"},
+            "limits": {"cpu": "1", "memory": f"{memory + 768}Mi"},
+        },
+    }
+    missing = [
+        {
+            "key": f"node.kubernetes.io/{key}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": _NODE_PATIENCE,
+        }
+        for key in ("not-ready", "unreachable")
+    ]
+    own: dict[str, Any] = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": _GRACE,
-        "tolerations": [
-            *fields.get("tolerations", ()),
-            *(
-                {
-                    "key": f"node.kubernetes.io/{key}",
-                    "operator": "Exists",
-                    "effect": "NoExecute",
-                    "tolerationSeconds": _NODE_PATIENCE,
-                }
-                for key in ("not-ready", "unreachable")
-            ),
-        ],
-        "containers": [
-            {
-                "name": POD_CONTAINER,
-                "image": cluster.launcher,
-                "command": ["tflaunch", "launcher", "supervise", run, cluster.name, cluster.namespace or ""],
-                "terminationMessagePolicy": "FallbackToLogsOnError",
-                "env": [{"name": "TFLAUNCH_HOME", "value": HOME}, {"name": ORDER_VARIABLE, "value": _ORDER}],
-                "volumeMounts": [
-                    {"name": "home", "mountPath": _VOLUME},
-                    {"name": "order", "mountPath": _ORDER, "readOnly": True},
-                ],
-                "resources": {
-                    "requests": {"cpu": "100m", "memory": "256Mi"},
-                    "limits": {"cpu": "1", "memory": "1Gi"},
-                },
-            }
-        ],
         "volumes": [{"name": "home", **home}, {"name": "order", "projected": {"sources": sources}}],
+        "serviceAccountName": name,
     }
-    template = {"metadata": {"labels": _labels(cluster, run)}, "spec": pod}
+    for part, more in zip(given["pod"], given["container"], strict=True):
+        own, container = merged(own, part), merged(container, more)
+    pod = {**own, "containers": [container]}
+    pod["tolerations"] = [*pod.get("tolerations", ()), *missing]
+    labels, annotations = {**given["labels"], **_labels(cluster, run)}, given["annotations"]
+    template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod}
+    about = {
+        "name": name,
+        "labels": {**labels, USER_LABEL: label(user)},
+        "annotations": {**annotations, NOTE_MARK: note_of(cluster._replace(context=None, config=None))},
+    }
     spec = {"parallelism": 0, "backoffLimit": _MOST_FAILURES, "template": template}
-    about = _about(cluster, run, name)
-    about["labels"][USER_LABEL] = label(user)
-    about["annotations"] = {NOTE_MARK: note_of(cluster._replace(context=None, config=None))}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
+
+
+def _given(cluster: KubernetesPlan) -> dict[str, Any]:
+    """Return what the user says of the supervisor's Job."""
+    return {"labels": {}, "annotations": {}, "pod": [], "container": [], **json.loads(cluster.supervisor)}
 
 
 def owned(
@@ -235,10 +239,13 @@ def owned(
 
     role = {"apiGroup": rbac, "kind": "Role", "name": own}
     subject = {"kind": "ServiceAccount", "name": own}
-    return [
+    account = [
         made("ServiceAccount"),
         made("Role", api=f"{rbac}/v1", rules=_rules(cluster, list(pods))),
         made("RoleBinding", api=f"{rbac}/v1", roleRef=role, subjects=[subject]),
+    ]
+    return [
+        *([] if kubectl.has_own_account(cluster) else account),
         *(
             made("Secret", _part_name(cluster, number), data={"part": base64.b64encode(part).decode()})
             for number, part in enumerate(parts)
@@ -266,17 +273,6 @@ def _rules(cluster: KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
         {"apiGroups": [""], "resources": ["pods", "services", "events"], "verbs": ["list"]},
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list"]},
     ]
-
-
-def _fields_of_users(cluster: KubernetesPlan) -> dict[str, Any]:
-    """Return the fields of pods about nodes, user and image."""
-    pods = [thing["spec"]["template"]["spec"] for thing in stateful_sets(cluster)]
-    fields = {name: value for name, value in pods[0].items() if name not in _OF_TASKS}
-    if "nodeSelector" in fields:  # a role may have other nodes
-        labels = fields["nodeSelector"].items()
-        everywhere = [label for label in labels if all(label in pod.get("nodeSelector", {}).items() for pod in pods)]
-        fields["nodeSelector"] = dict(everywhere)
-    return fields
 
 
 def stateful_sets(cluster: KubernetesPlan) -> list[dict[str, Any]]:

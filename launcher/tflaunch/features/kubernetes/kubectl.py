@@ -35,6 +35,12 @@ _NEEDED = (
     *((verb, "pods") for verb in ("get", "list", "delete")),
     ("create", "pods/exec"),
 )
+_OF_SUPERVISOR = (
+    *((verb, "jobs.batch") for verb in ("create", "get", "list", "patch", "delete")),
+    ("create", "secrets"),
+)
+_RBAC = ".rbac.authorization.k8s.io"
+_OF_ACCOUNT = (("create", "serviceaccounts"), ("create", f"roles{_RBAC}"), ("create", f"rolebindings{_RBAC}"))
 _PREFIXES = ("error: ", "Error from server ")
 
 
@@ -45,7 +51,8 @@ class KubernetesPlan(NamedTuple):
     limit for a pod to run, in seconds. ``context``, ``namespace`` and ``config`` (KUBECONFIG) are for kubectl, None for
     its default. Of a supervisor in the cluster: ``launcher`` is the image, ``run_volume`` the PersistentVolumeClaim
     with its run directories, if there is one, and ``keep`` how long its pod keeps the directory of a run that has
-    ended, in seconds.
+    ended, in seconds; ``supervisor`` is the JSON of what the user says of its Job: labels, annotations, pod, container.
+    ``is_checked``: kubectl checks the objects, whose fields the user may have misspelt.
     """
 
     name: str
@@ -57,6 +64,8 @@ class KubernetesPlan(NamedTuple):
     launcher: str | None = None
     run_volume: str | None = None
     keep: Seconds = 0.0
+    supervisor: str = "{}"
+    is_checked: bool = False
 
     def command(self, *arguments: str) -> list[str]:
         """Return the argv of a kubectl command for this cluster and namespace."""
@@ -169,8 +178,13 @@ def readable_answer() -> Iterator[None]:
         raise KubectlError(f"its answer has an unexpected form: {error!r:.100}") from None
 
 
-def missing_permissions(cluster: KubernetesPlan) -> list[str]:
-    """Return rights that a run needs and the user lacks, such as ``create pods/exec``.
+def has_own_account(cluster: KubernetesPlan) -> bool:
+    """Return whether the user has named the service account of the supervisor."""
+    return any("serviceAccountName" in part for part in json.loads(cluster.supervisor).get("pod", ()))
+
+
+def missing_permissions(cluster: KubernetesPlan) -> tuple[list[str], list[str]]:
+    """Return rights that a run needs and the user lacks, and those that only `-d` needs, as ``create pods/exec``.
 
     Raises:
         KubectlError: kubectl cannot be run, or Kubernetes does not answer.
@@ -179,14 +193,15 @@ def missing_permissions(cluster: KubernetesPlan) -> list[str]:
     def ask(needed: tuple[str, str]) -> subprocess.CompletedProcess[str]:
         return _run(cluster, ("auth", "can-i", *needed))
 
-    missing = []
+    missing: tuple[list[str], list[str]] = ([], [])
+    needed = (*_NEEDED, *_OF_SUPERVISOR, *(() if has_own_account(cluster) else _OF_ACCOUNT))
     with ThreadPoolExecutor(_AT_A_TIME) as pool:  # no limit: its threads have theirs
-        answers = list(pool.map(ask, _NEEDED))
-    for (verb, resource), done in zip(_NEEDED, answers, strict=True):
+        answers = list(pool.map(ask, needed))
+    for number, ((verb, resource), done) in enumerate(zip(needed, answers, strict=True)):
         if not done.stdout.startswith(("yes", "no")):
             raise KubectlError(_reason(done.stderr) or "`kubectl auth can-i` gave no answer")
         if done.stdout.startswith("no"):
-            missing.append(f"{verb} {resource}")
+            missing[number >= len(_NEEDED)].append(f"{verb} {resource}")
     return missing
 
 

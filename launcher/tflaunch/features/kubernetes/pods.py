@@ -12,21 +12,28 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tflaunch.clusterspec.model import Host, Kubernetes, Spec
+from tflaunch.clusterspec.model import Host, Kubernetes, PodTemplate, Spec
 from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem
 from tflaunch.features.kubernetes.kubectl import NAME, POD_CONTAINER, RUN_LABEL, KubernetesPlan, cluster_of, made_in
+from tflaunch.features.kubernetes.strategic_merge import merged
 from tflaunch.features.requested_gpus import with_gpus
 from tflaunch.plan.gpu_shares import gpus_given
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
+from tflaunch_worker.agent.task_output import LOG_VARIABLE
 
 _SIGNS = re.compile(r"[^a-z0-9]+")
 _LONGEST_NAME = 40  # the name of the run is a label value: 63 characters
 _LONGEST_PREFIX = 35  # so are those of StatefulSets, with the run's suffix, role and revision
 _GROUP = "tflaunch/group"
 _GRACE_OF_POD = "terminationGracePeriodSeconds"
-OWN_FIELDS = frozenset(("containers", "nodeSelector", _GRACE_OF_POD))
-"""Fields of a pod's spec that cannot be misspelt: they are made here."""
+_OF_TASKS = (
+    *("activeDeadlineSeconds", "automountServiceAccountToken", "initContainers", "serviceAccount", "volumes"),
+    _GRACE_OF_POD,
+)
+"""What users give to the pods of their tasks, and would end or delay the supervisor, or take its permissions."""
+_OF_ALL_CONTAINERS = ("imagePullPolicy", "securityContext")
+"""Fields of tasks' containers that the supervisor's has, too: what a cluster admits, and where images are."""
 _TIME_TO_LEAVE = 10  # seconds for an agent to exit once its tasks have ended
 
 
@@ -53,7 +60,7 @@ def problems(spec: Spec) -> Iterator[Problem]:
         yield Problem("error", "name", message, f"use at most {_LONGEST_NAME} letters")
     if spec.sync is None:
         yield from _missing_code(spec)
-    yield from _short_grace(spec)
+    yield from short_grace(spec, _TIME_TO_LEAVE)
     seen = {label(role): role for role in spec.cluster}
     for name in spec.sidecars:
         if (other := seen.setdefault(label(name), name)) != name:
@@ -72,17 +79,15 @@ def unlabelled_features(spec: Spec) -> Iterator[Problem]:
                 yield Problem("error", f"{place}.resources.features", message, f'write "{feature}=VALUE"')
 
 
-def _short_grace(spec: Spec) -> Iterator[Problem]:
+def short_grace(spec: Spec, time_to_leave: int = 0) -> Iterator[Problem]:
     """Find pods that Kubernetes would kill within their tasks' time to save."""
-    pod, least = {} if spec.kubernetes is None else spec.kubernetes.pod, _grace_of_pod(spec.timeouts.grace)
-    given = pod.get(_GRACE_OF_POD, least)
-    if not isinstance(given, int) or given < least:
-        message = f"must be at least {least}: timeouts.grace and the {_TIME_TO_LEAVE} s that an agent needs"
-        yield Problem.error(f"kubernetes.pod.{_GRACE_OF_POD}", message, "remove it, or lower timeouts.grace")
-
-
-def _grace_of_pod(grace: float) -> int:
-    return math.ceil(grace) + _TIME_TO_LEAVE
+    least = math.ceil(spec.timeouts.grace) + time_to_leave
+    agent = f" and the {time_to_leave} s that an agent needs" if time_to_leave else ""
+    for place, part in parts_by_place(spec).items():
+        given = part.pod.get(_GRACE_OF_POD, least)
+        if not isinstance(given, int) or given < least:
+            message = f"must be at least {least}: timeouts.grace{agent}"
+            yield Problem.error(f"{place}.pod.{_GRACE_OF_POD}", message, "remove it, or lower timeouts.grace")
 
 
 def _missing_code(spec: Spec) -> Iterator[Problem]:
@@ -190,6 +195,8 @@ def with_cluster(spec: Spec, plan: Plan) -> Plan:
         kubernetes.context,
         kubernetes.namespace,
         launcher=kubernetes.launcher_image or spec.container.image,
+        supervisor=json.dumps(_of_supervisor(kubernetes)),
+        is_checked=any(part.pod or part.container for part in parts_by_place(spec).values()),
         run_volume=kubernetes.run_volume,
         keep=kubernetes.keep,
     )
@@ -201,6 +208,18 @@ def labels(job: str) -> dict[str, str]:
     return {"app.kubernetes.io/name": job, "app.kubernetes.io/managed-by": "tflaunch"}
 
 
+def _of_supervisor(kubernetes: Kubernetes) -> dict[str, Any]:
+    """Return what a user gives the supervisor's Job: labels, annotations, and what is merged into pod and container."""
+    pod = {name: value for name, value in kubernetes.pod.items() if name not in _OF_TASKS}
+    container = {name: value for name, value in kubernetes.container.items() if name in _OF_ALL_CONTAINERS}
+    return {
+        "labels": dict(kubernetes.labels),
+        "annotations": dict(kubernetes.annotations),
+        "pod": [pod, dict(kubernetes.launcher.pod)],
+        "container": [container, dict(kubernetes.launcher.container)],
+    }
+
+
 def _stateful_set(
     name: str, job: str, kubernetes: Kubernetes, spec: Spec, tasks: Sequence[TaskPlan], grace: float
 ) -> dict[str, Any]:
@@ -208,7 +227,10 @@ def _stateful_set(
     own = {**labels(job), _GROUP: name}
     about = {"labels": {**kubernetes.labels, **own}, "annotations": dict(kubernetes.annotations)}
     count = len({task.host for task in tasks})
-    pod = _pod(spec, first, grace, kubernetes.pod)
+    command = {"command": [spec.host(first.host).python or "python3"]}  # `create_owned` adds its arguments
+    log = {"name": LOG_VARIABLE, "value": "/proc/1/fd/1"}  # the agent copies output there: `kubectl logs` shows it
+    pod = {_GRACE_OF_POD: math.ceil(grace) + _TIME_TO_LEAVE}
+    pod = pod_spec(spec, first.role, gpus_given(first.env), pod, command, [log])
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -223,33 +245,40 @@ def _stateful_set(
     }
 
 
-def _pod(spec: Spec, task: TaskPlan, grace: float, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Complete a pod's given spec; `create_owned` adds its command's arguments."""
-    container = {
-        "name": POD_CONTAINER,
-        "image": spec.container.image,
-        "command": [spec.host(task.host).python or "python3"],
-    }
-    pod = {_GRACE_OF_POD: _grace_of_pod(grace), **given, "containers": [container]}
-    add_resources(pod, spec, task.role, gpus_given(task.env))
-    return pod
+def parts_by_place(spec: Spec) -> dict[str, PodTemplate]:
+    """Return what is said of pods, by its place in the spec: of all, then of those of each role."""
+    of_roles = {f"roles.{role}.kubernetes": settings.kubernetes for role, settings in spec.roles.items()}
+    return {"kubernetes": spec.kubernetes or Kubernetes(), **of_roles}
 
 
-def add_resources(pod: dict[str, Any], spec: Spec, role: str, gpus: int) -> None:
-    """Add the limits, nodes and volumes of a role's tasks to a pod with one container."""
-    (container,) = pod["containers"]
+def pod_spec(
+    spec: Spec, role: str, gpus: int, pod: Mapping[str, Any], container: Mapping[str, Any], env: Sequence[Any] = ()
+) -> dict[str, Any]:
+    """Return the spec of a role's pods: our fields, and what the user says of resources, volumes, pod and container.
+
+    Variables in ``env`` win, as the environment of a task does over that of its container.
+    """
     resources = spec.resources(role)
+    container = {"name": POD_CONTAINER, "image": spec.container.image, **container}
     limits = {"cpu": resources.cpu, "memory": resources.memory, "nvidia.com/gpu": gpus or None}
     if limits := {name: limit for name, limit in limits.items() if limit is not None}:
         container["resources"] = {"limits": limits}
-    if resources.features:
-        wanted = dict(feature.split("=", 1) for feature in resources.features)
-        pod["nodeSelector"] = {**pod.get("nodeSelector", {}), **wanted}
     volumes = [(f"volume-{number}", *item) for number, item in enumerate(spec.container.volumes.items())]
     if volumes:
         container["volumeMounts"] = [{"name": name, "mountPath": path} for name, path, _ in volumes]
-        more = [{"name": name, **_volume_source(source)} for name, _, source in volumes]
-        pod["volumes"] = [*pod.get("volumes", []), *more]
+    parts = parts_by_place(spec)
+    for part in (parts["kubernetes"], parts.get(f"roles.{role}.kubernetes", PodTemplate())):
+        pod, container = merged(pod, part.pod), merged(container, part.container)
+    if env:
+        given, ours = container.get("env", []), {each["name"] for each in env}
+        given = given if isinstance(given, list) else [given]  # Kubernetes says what is wrong with it
+        container["env"] = [it for it in given if not (isinstance(it, Mapping) and it.get("name") in ours)] + [*env]
+    if resources.features:
+        wanted = dict(feature.split("=", 1) for feature in resources.features)
+        pod = merged(pod, {"nodeSelector": wanted})
+    if volumes:
+        pod = merged(pod, {"volumes": [{"name": name, **_volume_source(source)} for name, _, source in volumes]})
+    return {**pod, "containers": [container]}
 
 
 def _volume_source(source: str) -> dict[str, Any]:

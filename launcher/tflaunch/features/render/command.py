@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tflaunch.cli.arguments.spec import read_file, set_option, spec_argument, warn
+from tflaunch.clusterspec import load
 from tflaunch.discovery import local_machine
 from tflaunch.errors import SpecError
 from tflaunch.feature import features
 from tflaunch.features.render import targets
 
 # The same as in `features.render.targets`, which is imported only on use.
-_ENGINES = ("slurm", *(["jobset"] if "kubernetes" in features() else []), "compose")
+_ENGINES = ("slurm", *(["jobset", "trainjob"] if "kubernetes" in features() else []), "compose")
 _JOBS = (
-    "`tflaunch up --on kubernetes` starts the tasks in pods and supervises them, `render --to jobset` writes a JobSet"
+    "`tflaunch up --on kubernetes` starts the tasks in pods and supervises them, `render --to jobset` writes a JobSet,"
+    " and `--to trainjob` a TrainJob of Kubeflow Trainer"
 )
-_OTHERS = "`tflaunch up` starts and supervises tasks, and `render` writes files for compose, slurm (sbatch) and jobset"
-_GONE = {"k8s": _JOBS, "kubernetes": _JOBS, "sh": _OTHERS, "tfjob": _OTHERS}
+_OTHERS = (
+    "`tflaunch up` starts and supervises tasks; `render` writes compose, slurm (sbatch), jobset and trainjob files"
+)
+_GONE = {"k8s": _JOBS, "kubernetes": _JOBS, "sh": _OTHERS, "tfjob": _JOBS}
 
 
 class _Engine(click.Choice[str]):
@@ -43,7 +48,8 @@ class _Engine(click.Choice[str]):
 def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     """Print what another engine needs to start the tasks of SPEC itself, with the TF_CONFIG of `plan`.
 
-    slurm: a script for sbatch. jobset: a manifest for Kubernetes. compose: a file for docker-compose.
+    slurm: a script for sbatch. jobset: a manifest for Kubernetes. trainjob: one for Kubeflow Trainer.
+    compose: a file for docker-compose.
     Tasks whose ports are chosen at the start get them from 2222 on.
 
     \b
@@ -55,7 +61,9 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     file = read_file(spec)
     from tflaunch.discovery import prepare
 
-    loaded, warnings = prepare.read_spec(file, settings, giver=engine)
+    read = load.load_spec(file, settings, None, (), os.environ)
+    loaded, warnings = prepare.complete(file.source, file.directory, read, giver=engine)
+    loaded = loaded.model_copy(update={"kubernetes": read.kubernetes})  # without pods of ours, as `complete` makes it
     warn(spec, warnings)
     hosts = [address.host for addresses in loaded.cluster.values() for address in addresses]
     machine = local_machine.describe_machine([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])

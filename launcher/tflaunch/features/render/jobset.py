@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.model import Kubernetes, Spec
 from tflaunch.clusterspec.values import Address
 from tflaunch.core import policy
 from tflaunch.errors import Problem
-from tflaunch.features.kubernetes.kubectl import POD_CONTAINER
-from tflaunch.features.kubernetes.pods import add_resources, label, labels
+from tflaunch.features.kubernetes.kubectl import POD_CONTAINER, KubernetesPlan
+from tflaunch.features.kubernetes.pods import label, labels, parts_by_place, pod_spec
 from tflaunch.features.render import yaml_text
 from tflaunch.features.render.target_plan import FIRST_PORT, devices, without_devices
 from tflaunch.features.secret_names import secret_in_shell
@@ -24,7 +25,7 @@ from tflaunch.plan import tensorboard
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 
 _HEAD = """\
-Made by `tflaunch render --to jobset`, for JobSet v1alpha2: kubectl apply -f FILE
+Made by `tflaunch render` for {target}: {kubectl} apply -f FILE
 Pods reach each other as {example}.
 """
 _NO_LIMIT = 2**31 - 1  # a backoffLimit that is never reached
@@ -41,24 +42,67 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
 
     ``server_program`` is unused, because its text is in the plan.
     """
+    manifest = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": about(plan, spec),
+        "spec": jobset_spec(plan, directory, spec),
+    }
+    return yaml_text.written(head("jobset", plan, spec), manifest)
+
+
+def render_trainjob(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
+    """Return the manifests of a TrainJob of Kubeflow Trainer and of its runtime; arguments as in `render`.
+
+    The runtime has the JobSet's template, without a policy for machine learning, so that Trainer changes nothing in it.
+    """
+    api, metadata = "trainer.kubeflow.org", about(plan, spec)
+    template = {
+        "metadata": {name: metadata[name] for name in ("labels", "annotations") if name in metadata},
+        "spec": jobset_spec(plan, directory, spec),
+    }
+    version = {"apiVersion": f"{api}/v1alpha1"}
+    runtime = {**version, "kind": "TrainingRuntime", "metadata": metadata, "spec": {"template": template}}
+    reference = {"apiGroup": api, "kind": "TrainingRuntime", "name": plan.name}
+    job = {**version, "kind": "TrainJob", "metadata": metadata, "spec": {"runtimeRef": reference}}
+    return yaml_text.written(head("trainjob", plan, spec), runtime, job)
+
+
+def head(target: str, plan: Plan, spec: Spec) -> str:
+    """Return the first lines of a file: how it is used."""
+    given = spec.kubernetes or Kubernetes()
+    kubectl = shlex.join(KubernetesPlan("", "", 0.0, given.context, given.namespace).command())
+    return _HEAD.format(target=target, kubectl=kubectl, example=plan.tasks[0].host) + secrets_head(plan, kubectl)
+
+
+def about(plan: Plan, spec: Spec) -> dict[str, Any]:
+    """Return the metadata of an object with the name of the job."""
+    given = spec.kubernetes or Kubernetes()
+    namespace = {} if given.namespace is None else {"namespace": given.namespace}
+    return {"name": plan.name, **namespace, **_marks(plan, spec)}
+
+
+def _marks(plan: Plan, spec: Spec) -> dict[str, Any]:
+    """Return the labels and annotations of objects and pods."""
+    given = spec.kubernetes or Kubernetes()
+    annotations = {"annotations": dict(given.annotations)} if given.annotations else {}
+    return {"labels": {**given.labels, **labels(plan.name)}, **annotations}
+
+
+def jobset_spec(plan: Plan, directory: str, spec: Spec) -> dict[str, Any]:
+    """Return the spec of a JobSet."""
     pods = groups(plan)
     deciding = list(dict.fromkeys(plan.find(task).role for task in policy.success_tasks(plan)))
     replicated = [
         {"name": name, "replicas": 1, "template": {"spec": _job(plan, tasks, directory, spec)}}
         for name, tasks in pods.items()
     ]
-    manifest = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": plan.name, "labels": labels(plan.name)},
-        "spec": {
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": plan.name},
-            "successPolicy": {"operator": "All", "targetReplicatedJobs": deciding},
-            "failurePolicy": {"maxRestarts": plan.restart.max, **_rules(plan)},
-            "replicatedJobs": replicated,
-        },
+    return {
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True, "subdomain": plan.name},
+        "successPolicy": {"operator": "All", "targetReplicatedJobs": deciding},
+        "failurePolicy": {"maxRestarts": plan.restart.max, **_rules(plan)},
+        "replicatedJobs": replicated,
     }
-    return yaml_text.written(_HEAD.format(example=plan.tasks[0].host) + secrets_head(plan), manifest)
 
 
 def _rules(plan: Plan) -> dict[str, Any]:
@@ -104,6 +148,14 @@ def _free_ends(action: str) -> dict[str, Any]:
             {"action": action, "onExitCodes": saved},
         ]
     }
+
+
+def one_priority(spec: Spec) -> Iterator[Problem]:
+    """Reject priorities of pods, which Trainer takes from the job of its own runtimes alone."""
+    for place, part in parts_by_place(spec).items():
+        if "priorityClassName" in part.pod:
+            message = "is refused by Kubeflow Trainer for jobs other than its own runtimes'"
+            yield Problem.error(f"{place}.pod.priorityClassName", message, "remove it, or render --to jobset")
 
 
 def names(spec: Spec) -> Iterator[Problem]:
@@ -158,23 +210,21 @@ def template(plan: Plan, tasks: Sequence[TaskPlan], directory: str, spec: Spec) 
     Tasks that would start in the spec's ``directory`` start in the image's working directory.
     """
     first = tasks[0]
-    pod: dict[str, Any] = {
-        "name": POD_CONTAINER,
-        "image": spec.container.image,
+    container: dict[str, Any] = {
         "command": [indexed(words) for words in zip(*(task.argv for task in tasks), strict=True)],
         **({} if first.workdir == directory else {"workingDir": first.workdir}),
-        "env": [*_environment(tasks), *_secrets(plan)],
     }
     if first.address is not None:
-        pod["ports"] = [
+        container["ports"] = [
             {
                 "name": tensorboard.NAME if tensorboard.is_board(first) else POD_CONTAINER,
                 "containerPort": first.address.port,
             }
         ]
-    fields: dict[str, Any] = {"terminationGracePeriodSeconds": math.ceil(plan.timeouts.grace), "containers": [pod]}
-    add_resources(fields, spec, first.role, len(devices(first) or ()))
-    return {"metadata": {"labels": labels(plan.name)}, "spec": fields}
+    fields = {"terminationGracePeriodSeconds": math.ceil(plan.timeouts.grace)}
+    env = [*_environment(tasks), *_secrets(plan)]
+    pod = pod_spec(spec, first.role, len(devices(first) or ()), fields, container, env)
+    return {"metadata": _marks(plan, spec), "spec": pod}
 
 
 def escaped(text: str) -> str:
@@ -221,11 +271,11 @@ def _secrets(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def secrets_head(plan: Plan) -> str:
+def secrets_head(plan: Plan, kubectl: str) -> str:
     """Return the command that makes the Secret, "" without secrets."""
     if not plan.secrets:
         return ""
     values = [
         f"--from-file={name}=<(printf %s {secret_in_shell(source)})" for name, source in sorted(plan.secrets.items())
     ]
-    return f"Before, in bash: kubectl create secret generic {plan.name} {' '.join(values)}\n"
+    return f"Before, in bash: {kubectl} create secret generic {plan.name} {' '.join(values)}\n"

@@ -203,11 +203,12 @@ class Engine(NamedTuple):
     first_port: int = FIRST_PORT
 
 
-def _jobset() -> dict[str, Engine]:
-    """Return the engine with pods like a supervisor's; {} without `kubernetes`."""
+def _pods() -> dict[str, Engine]:
+    """Return the engines with pods like a supervisor's; {} without `kubernetes`."""
     if "kubernetes" not in features():
         return {}
-    from tflaunch.features.render import jobset  # of another feature, which may be gone
+    from tflaunch.features.kubernetes import pods  # of another feature, which may be gone
+    from tflaunch.features.render import jobset
 
     rules = (
         has_tasks,
@@ -219,8 +220,13 @@ def _jobset() -> dict[str, Engine]:
         alike_pods,
         gpus_of_roles,
         jobset.names,
+        pods.unlabelled_features,
+        pods.short_grace,
     )
-    return {"jobset": Engine(jobset.render, rules, jobset.placed)}
+    return {
+        "jobset": Engine(jobset.render, rules, jobset.placed),
+        "trainjob": Engine(jobset.render_trainjob, (*rules, jobset.one_priority), jobset.placed),
+    }
 
 
 ENGINES: Mapping[str, Engine] = {
@@ -237,7 +243,7 @@ ENGINES: Mapping[str, Engine] = {
         sbatch_script.placed,
         first_port=sbatch_script.FIRST_PORT,
     ),
-    **_jobset(),
+    **_pods(),
     "compose": Engine(
         compose.render,
         (has_tasks, own_addresses, names_of_services, secrets_in_variables),
