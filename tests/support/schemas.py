@@ -50,10 +50,9 @@ def violations(document: dict[str, Any]) -> Iterator[str]:
 def _of_trainer(kind: str) -> dict[str, Any]:
     """Return the part that we use of Kubeflow Trainer's API, as its types for trainer.kubeflow.org/v1alpha1 have it."""
     api, name = "trainer.kubeflow.org", {"type": "string", "pattern": "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"}
-    runtimes = {"enum": ["TrainingRuntime", "ClusterTrainingRuntime"]}
     jobset = _definition("JobSet").schema["properties"]["spec"]
     template = _an_object("spec", metadata=_an_object(**_MARKS), spec=jobset)
-    reference = _an_object("name", name=name, apiGroup={"const": api}, kind=runtimes)
+    reference = _an_object("name", name=name, apiGroup={"const": api}, kind={"const": "TrainingRuntime"})
     specs = {
         "TrainingRuntime": _an_object(template=template),
         "TrainJob": _an_object("runtimeRef", runtimeRef=reference),

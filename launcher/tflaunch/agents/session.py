@@ -79,7 +79,7 @@ class Session:
         }
         # It tells from the thread that connects, so its words go through the mailbox.
         if isinstance(connector, DelayTeller):
-            connector.tell_delay(lambda reason: mailbox.call(lambda: self._note_delay(reason)))
+            connector.tell_delay(lambda *delay: mailbox.call(lambda: self._note_delay(*delay)))
         self._forget_agent()
 
     def _forget_agent(self) -> None:
@@ -155,9 +155,9 @@ class Session:
 
     # ---- the link
 
-    def _note_delay(self, reason: str) -> None:
+    def _note_delay(self, reason: str, is_held: bool = False) -> None:
         if self._state in (LinkState.STARTING, LinkState.RECONNECTING):
-            self._mailbox.put(events.HostDelayed(self.host, printable(reason)))
+            self._mailbox.put(events.HostDelayed(self.host, printable(reason), is_held))
 
     def _seek(self, lost: str) -> None:  # `lost`: why the link was lost
         self._mailbox.put(events.LinkLost(self.host, lost))

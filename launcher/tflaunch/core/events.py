@@ -61,10 +61,14 @@ class HostJoined(NamedTuple):
 
 
 class HostDelayed(NamedTuple):
-    """A host cannot be reached yet, or not again after its link was lost, and why; it is waited for."""
+    """A host cannot be reached yet, or not again after its link was lost, and why; it is waited for.
+
+    ``is_held``: what makes it is held back by another's queue, for as long as that may take.
+    """
 
     host: str
     reason: Reason
+    is_held: bool = False
 
 
 class HostUnreachable(NamedTuple):

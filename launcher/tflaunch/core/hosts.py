@@ -52,7 +52,10 @@ def on_lost(job: Job, event: events.HostLost, now: float) -> Step:
 
 def on_delayed(job: Job, event: events.HostDelayed, now: float) -> Step:
     """Return the job after a host was not reached yet."""
-    return job.with_host(job.hosts[event.host]._replace(reason=event.reason)), []
+    state = job.hosts[event.host]
+    if state.is_held and not event.is_held:
+        job = job._replace(join_by=policy.join_limit(job.plan, now))
+    return job.with_host(state._replace(reason=event.reason, is_held=event.is_held)), []
 
 
 def on_unreachable(job: Job, event: events.HostUnreachable, now: float) -> Step:
@@ -63,7 +66,8 @@ def on_unreachable(job: Job, event: events.HostUnreachable, now: float) -> Step:
 def on_joined(job: Job, event: events.HostJoined, now: float) -> Step:
     """Return the job after the agent on a host is ready."""
     state = job.hosts[event.host]
-    state = state._replace(phase=HostPhase.CONNECTED, joined_at=now, away_since=None, addresses=event.addresses)
+    state = state._replace(phase=HostPhase.CONNECTED, joined_at=now, away_since=None)
+    state = state._replace(addresses=event.addresses, is_held=False)
     job = job._replace(join_by=policy.join_limit(job.plan, now)).with_host(state)
     too_few = gpu_shares.why_too_few(event.host, job.plan.on_host(event.host), event.gpus)
     if too_few and job.phase is Phase.JOINING and not job.has_started:
@@ -95,7 +99,7 @@ def _count_failure(job: Job, host: str, reason: str, now: float) -> Job:
         retry_at = now + lost_hosts.rest_after(job.plan, failures, was_reached)
     away_since = now if state.away_since is None else state.away_since
     state = state._replace(retry_at=retry_at, failures=failures, away_since=away_since)
-    return job.with_host(state._replace(phase=HostPhase.DOWN, reason=reason, fence_at=None))
+    return job.with_host(state._replace(phase=HostPhase.DOWN, reason=reason, fence_at=None, is_held=False))
 
 
 # ---- losing hosts

@@ -27,6 +27,9 @@ TIMED = "timed"
 SPARE, COLD = "spare", "cold"
 """Tags of spare hosts, which have their other tags paired with the first; COLD: can import modules, and has not yet."""
 
+HELD = "held"
+"""Tag of hosts that are joining, and held back, so that no limit goes on for them."""
+
 
 class HostPhase(Enum):
     """Phase of a host's agent."""
@@ -57,7 +60,7 @@ class HostState(NamedTuple):
 
     ``stands_for`` is the host of the compiled plan whose tasks are on this one: itself, unless it has taken the place
     of another; "" for a spare host. ``flaw`` says why it cannot become one again, "" if it can. ``is_warm``: as a spare
-    host it was asked to import the modules of the tasks.
+    host it was asked to import the modules of the tasks. ``is_held`` is as in `events.HostDelayed`.
     """
 
     host: str
@@ -76,6 +79,7 @@ class HostState(NamedTuple):
     stands_for: str = ""
     flaw: str = ""
     is_warm: bool = False
+    is_held: bool = False
 
     @property
     def is_spare(self) -> bool:
@@ -98,6 +102,7 @@ class HostState(NamedTuple):
             tags = (SPARE, *((SPARE, tag) for tag in tags))
             if self.can_take_over and not self.is_warm:
                 tags = (*tags, COLD)
+        tags = (*tags, HELD) if self.is_held else tags
         return (*tags, TIMED) if is_timed else tags
 
 

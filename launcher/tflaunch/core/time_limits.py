@@ -8,7 +8,7 @@ from tflaunch.core.events import TimePassed
 from tflaunch.core.hosts import give_up, not_reached
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail, stop_all, stop_gang
-from tflaunch.core.states import SPARE, HostPhase, TaskPhase
+from tflaunch.core.states import HELD, SPARE, HostPhase, TaskPhase
 from tflaunch_worker.readable import duration_words
 
 
@@ -17,7 +17,7 @@ def next_deadline(job: Job) -> float | None:
     times = [*(host.fence_at for host in job.timed_hosts()), job.deadlines.confirm_by]
     if job.exit_code is None and job.phase is not Phase.STOPPING:
         times.append(_deadline_at(job))
-    if job.hosts.count(HostPhase.JOINING, (SPARE, HostPhase.JOINING)):
+    if job.hosts.count(HostPhase.JOINING, (SPARE, HostPhase.JOINING)) > job.hosts.count(HELD):
         times.append(job.join_by)
     match job.phase:
         case Phase.RUNNING:
@@ -61,7 +61,7 @@ def on_time(job: Job, event: TimePassed, now: float) -> Step:
     actions += more
     job = policy.expect_ends(job)
     late = [*job.hosts_in(HostPhase.JOINING), *job.spares_in(HostPhase.JOINING)] if now >= job.join_by else []
-    for host in late:
+    for host in [host for host in late if not job.hosts[host].is_held]:
         within = duration_words(job.plan.timeouts.connect)
         job, more = not_reached(job, host, f"its agent did not answer within {within}", now)
         actions += [AbandonHost(host), *more]

@@ -45,30 +45,6 @@ def objects(plan: KubernetesPlan) -> list[dict[str, Any]]:
     return [job, *cluster_objects.owned(plan, RUN, parts, OWNER, cluster_objects.pods_of(plan))]
 
 
-def test_the_supervisors_pod_runs_where_and_as_whom_those_of_the_tasks_do() -> None:
-    given = {
-        "nodeSelector": {"pool": "a"},
-        "tolerations": [{"key": "gpu", "operator": "Exists"}],
-        "imagePullSecrets": [{"name": "registry"}],
-        "securityContext": {"runAsUser": 1000},
-        "serviceAccountName": "reader",
-        "automountServiceAccountToken": False,
-        "initContainers": [{"name": "wait", "image": "wait:1"}],
-        "volumes": [{"name": "scratch", "emptyDir": {}}],
-    }
-    job = cluster_objects.job(cluster(pod=given), RUN, 1, "ann")
-    pod = job["spec"]["template"]["spec"]
-    assert list(violations(job)) == []
-    assert {
-        name: pod[name] for name in ("nodeSelector", "imagePullSecrets", "securityContext")
-    }.items() <= given.items()
-    assert [each["key"].rpartition("/")[2] for each in pod["tolerations"]] == ["gpu", "not-ready", "unreachable"]
-    assert pod["serviceAccountName"] == "night-ly-launcher"  # its Role lets it delete the run's objects
-    assert "initContainers" not in pod
-    assert "automountServiceAccountToken" not in pod
-    assert [volume["name"] for volume in pod["volumes"]] == ["home", "order"]
-
-
 @pytest.mark.parametrize(
     ("fields", "image", "source"),
     [
@@ -131,7 +107,15 @@ MARKS = {"tflaunch/begun": "1", "tflaunch/exit-code": "3", "tflaunch/ended": "2"
 MARKED = {**JOB, "metadata": {**JOB["metadata"], "annotations": MARKS}}
 FAILED_JOB = {"conditions": [{"type": "Failed", "status": "True"}]}
 HAS_FAILED = "its pod has failed: its container ended with code 7 (no reason)"
+SUSPENDED = {**JOB, "spec": {"suspend": True}}
+HELD = "its Job is suspended, as by Kueue until there is room"
+ONLY_SIDECAR = [{**_container(terminated=WORDS)[0]}, {"name": "istio-proxy", "state": {"running": {}}}]
+WITH_SIDECAR = _pod("new", "2026-01-02T03:04:06Z", phase="Running", containerStatuses=ONLY_SIDECAR)
+STAYS = "its container has ended, and a sidecar stays in its pod"
 STATES: dict[str, tuple[list[dict[str, Any]], LauncherState]] = {
+    "suspended": ([SUSPENDED], LauncherState(Whereabouts.STARTING, "", HELD, is_held=True)),
+    "sidecar": ([MARKED, WITH_SIDECAR], LauncherState(Whereabouts.OVER, "", "", True, 3, "no room", FAILURE)),
+    "stuck": ([JOB, WITH_SIDECAR], LauncherState(Whereabouts.STARTING, reason=STAYS, failure=FAILURE, stuck="new")),
     "live": ([JOB, RUNNING, FAILED], LauncherState(Whereabouts.LIVE, "new", failure=FAILURE)),
     "kept": ([MARKED, RUNNING], LauncherState(Whereabouts.KEPT, "new", is_begun=True, exit_code=3, said="no room")),
     "over": ([{**MARKED, "status": FAILED_JOB}], LauncherState(Whereabouts.OVER, "", "", True, 3, "no room")),
@@ -178,6 +162,15 @@ def test_a_run_whose_supervisor_does_not_run_yet_is_deleted(path: Path, monkeypa
     said: list[str] = []
     assert locate_run(send(path)).stop_run(5.0, said.append, lambda: 9) == 0
     assert (deleted, said, type(locate_run(path))) == ([path], [f"stopped {path.name}"], RunLocation)
+
+
+def test_a_sidecar_neither_ends_nor_hangs_a_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = [LauncherState(Whereabouts.STARTING, stuck="old"), LauncherState(Whereabouts.LIVE, "new")]
+    deleted: list[str] = []
+    monkeypatch.setattr(cluster_runs, "look_at", lambda *_: states.pop(0))
+    monkeypatch.setattr(cluster_runs, "delete_pod", lambda _, pod: deleted.append(pod))
+    monkeypatch.setattr(cluster_runs, "execute", lambda *_, **__: Executed(0, ""))
+    assert (locate_run(send(path)).run_verb(["ps", path.name], print, lambda: 9), deleted) == (0, ["old"])
 
 
 def test_a_run_that_has_ended_comes_home_before_a_command_runs_here(

@@ -17,6 +17,8 @@ from tflaunch.clusterspec.problems import validate_data
 from tflaunch.core import policy
 from tflaunch.core.annotations import NOTHING, HostEndExplained
 from tflaunch.core.events import HostDelayed, HostJoined, HostLost
+from tflaunch.core.states import HostPhase
+from tflaunch.core.time_limits import next_deadline
 from tflaunch.discovery import prepare
 from tflaunch.errors import SpecError
 from tflaunch.explain import summary
@@ -143,9 +145,10 @@ def test_what_pods_cannot_be_made_of(changes: dict[str, Any], sentence: str) -> 
     with pytest.raises(SpecError) as found:
         prepare.complete("spec", Path(), made(data))
     assert sentence in "\n".join(problem.sentence() for problem in found.value.problems)
-    problems = validate_data({**SPEC, "kubernetes": {"pod": {"containers": [], "restartPolicy": "Never"}}})
-    assert isinstance(problems, list)
-    assert problems[0].sentence().startswith("kubernetes.pod: sets 'containers', which tflaunch sets")
+    for place, names in {"pod": ["containers", "restartPolicy"], "container": ["args", "command", "image"]}.items():
+        problems = validate_data({**SPEC, "roles": {"ps": {"kubernetes": {place: dict.fromkeys(names, "x")}}}})
+        assert isinstance(problems, list)
+        assert problems[0].sentence().startswith(f"roles.ps.kubernetes.{place}: sets {names[place == 'container']!r}, ")
 
 
 # ---- what Kubernetes says
@@ -261,9 +264,30 @@ def test_a_pod_is_waited_for_and_the_reason_told_once() -> None:
     """One that cannot be entered yet is tried again."""
     told: list[str] = []
     connector = _connector([*[LinkError("not yet")] * 3, "link"], *[STUCK] * 20, THERE)
-    connector.tell_delay(told.append)
+    connector.tell_delay(lambda reason, _: told.append(reason))
     assert connector.open() == "link"
     assert told == ["its image cannot be pulled", "not yet"]
+
+
+def test_a_gate_holds_a_pod_back_for_longer_than_any_limit(clock: list[float]) -> None:
+    """Such as that of Kueue; the limit begins when it opens."""
+    gated = {**_pod(NO_NODE), "spec": {"containers": [], "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}}
+    held = _read(SET, gated)
+    assert held.reason == "its pod is held back by kueue.x-k8s.io/admission (schedulingGates)"
+    told: list[tuple[str, bool]] = []
+    connector = _connector(["link"], *[held] * 1000, *[STUCK] * 100, THERE)
+    connector.tell_delay(lambda *delay: told.append(delay))
+    assert connector.open() == "link"
+    assert told == [(held.reason, True), (STUCK.reason, False)]
+    history = History(_plan())
+    for host in history.job.hosts:
+        history.happens(HostDelayed(host, held.reason, True))
+    assert next_deadline(history.job) is None
+    history.now += 1e6
+    history.happens(HostDelayed("night-ly-ps-0", "no node")).wait()
+    assert history.now == policy.join_limit(history.job.plan, 1e6 + 1000)
+    assert history.job.hosts["night-ly-ps-0"].phase is HostPhase.DOWN
+    assert history.job.hosts["night-ly-worker-0"].phase is HostPhase.JOINING
 
 
 DELETED = PodState(waits_for="deleted", reason="StatefulSet x was deleted")

@@ -137,7 +137,6 @@ MISTAKES: dict[str, dict[str, tuple[str, str]]] = {
     },
     "trainjob": {
         "a field that does not exist": ("runtimeRef:", "runtimeReference:"),
-        "another API": ("kind: TrainJob", "kind: TFJob"),
         "the name of another runtime": ("Runtime\n    name: job", "Runtime\n    name: a"),
     },
     "compose": {

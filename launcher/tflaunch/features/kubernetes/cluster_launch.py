@@ -151,8 +151,9 @@ def _wait_until_running(path: Path, cluster: KubernetesPlan, is_quiet: bool) -> 
         if state.where is Whereabouts.DELETED:
             raise TflaunchError(f"the Job of run {path.name} was deleted", EXIT_INTERNAL)
         if state.where in (Whereabouts.STARTING, Whereabouts.OVER):
+            begun = time.monotonic() if state.is_held else begun
             _require_startable(cluster, state, time.monotonic() - begun)
-            if time.monotonic() - begun >= _REPORT_AFTER and state.reason != told:
+            if (state.is_held or time.monotonic() - begun >= _REPORT_AFTER) and state.reason != told:
                 told = state.reason
                 say(f"the launcher: {state.reason}")
         time.sleep(_BETWEEN_LOOKS)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tflaunch import private_files, records
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, kubectl
-from tflaunch.features.kubernetes.kubectl import KubectlError, KubernetesPlan, made_in
+from tflaunch.features.kubernetes.kubectl import POD_CONTAINER, KubectlError, KubernetesPlan, made_in
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
 from tflaunch.features.kubernetes.pods import label
 from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archive
@@ -71,7 +71,8 @@ class LauncherState(NamedTuple):
 
     ``pod`` is the one that runs, "" if none does; ``reason``: what it waits for, as a sentence. ``is_begun``: a
     supervisor has begun the run. ``exit_code`` is that of the run, None while it has not ended, and ``said`` why it did
-    not begin or go on, "" if it did. ``failure``: how the last pod has failed, "" if none has.
+    not begin or go on, "" if it did. ``failure``: how the last pod has failed, "" if none has. ``is_held``: a queue
+    such as Kueue's holds it back. ``stuck``: a pod in which only other containers run, so that no other is made.
     """
 
     where: Whereabouts
@@ -81,6 +82,8 @@ class LauncherState(NamedTuple):
     exit_code: int | None = None
     said: str = ""
     failure: str = ""
+    is_held: bool = False
+    stuck: str = ""
 
 
 def look_at(cluster: KubernetesPlan, run: str) -> LauncherState:
@@ -118,8 +121,31 @@ def _state(items: Sequence[Mapping[str, Any]]) -> LauncherState:
     for name, state in reversed(states.items()):
         if state.container and not state.waits_for:
             return known._replace(where=Whereabouts.LIVE if code is None else Whereabouts.KEPT, pod=name)
+    stuck = next((pod["metadata"]["name"] for pod in pods if _has_only_others(pod)), "")
+    if stuck and code is not None:
+        return known._replace(where=Whereabouts.OVER)
+    if stuck:
+        return known._replace(reason="its container has ended, and a sidecar stays in its pod", stuck=stuck)
+    if job.get("spec", {}).get("suspend"):
+        return known._replace(reason="its Job is suspended, as by Kueue until there is room", is_held=True)
     last = next(reversed(states.values()), PodState(reason="its pod was not made yet"))
-    return known._replace(reason=last.reason or "its pod ends")
+    return known._replace(reason=last.reason or "its pod ends", is_held=last.is_held)
+
+
+def _has_only_others(pod: Mapping[str, Any]) -> bool:
+    """Return whether our container has ended in a pod, and a sidecar keeps it from ending."""
+    containers = pod.get("status", {}).get("containerStatuses") or []
+    ours = [one for one in containers if one["name"] == POD_CONTAINER and "terminated" in one.get("state", {})]
+    return bool(ours) and any("running" in one.get("state", {}) for one in containers)
+
+
+def delete_pod(cluster: KubernetesPlan, pod: str) -> None:
+    """Delete a pod, so that the Job makes another.
+
+    Raises:
+        KubectlError: Kubernetes does not answer, or refuses it.
+    """
+    kubectl.run_kubectl(cluster, "delete", "pod", pod, "--ignore-not-found", "--wait=false")
 
 
 def _failure(pod: Mapping[str, Any]) -> str:

@@ -116,7 +116,10 @@ class _Command:
     def _look(self) -> LauncherState | None:
         """Return the supervisor's state; None if the command is to wait for Kubernetes."""
         try:
-            return cluster_runs.look_at(self._cluster, self._directory.name)
+            state = cluster_runs.look_at(self._cluster, self._directory.name)
+            if state.stuck:
+                cluster_runs.delete_pod(self._cluster, state.stuck)
+            return state
         except KubectlError as error:
             message = f"Kubernetes does not say where run {self._directory.name} is: {error}"
             if self._verb not in _UNTIL_END:

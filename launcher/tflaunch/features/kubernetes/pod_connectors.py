@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from tflaunch.features.commands.command_link import CommandAccess, CommandConnector, CommandConnectors, CommandLink
 from tflaunch.features.kubernetes import kubectl, pod_state
@@ -19,6 +20,7 @@ _REPORT_AFTER = 1.0  # seconds for which a pod waits for the same thing before t
 _DELETED = "deleted"
 _FRESH = 0.1  # seconds
 _WARNINGS_AFTER = 2.0  # seconds; most pods run by then, and need no look at their warnings
+_WARNINGS_FRESH = 5.0  # seconds; they are those of the whole namespace
 _PATIENCE = 10.0  # seconds for an answer
 
 
@@ -46,10 +48,10 @@ class PodConnector:
         self._pending = pending
         self._patience = patience
         self._found: PodState | None = None
-        self._tell: Callable[[str], None] = lambda _: None
+        self._tell: Callable[[str, bool], None] = lambda *_: None
 
-    def tell_delay(self, tell: Callable[[str], None]) -> None:
-        """Have ``tell`` called, in the connecting thread, with why a pod does not run yet."""
+    def tell_delay(self, tell: Callable[[str, bool], None]) -> None:
+        """Have ``tell`` called, in the connecting thread, with why a pod does not run yet, and if it is held back."""
         self._tell = tell
 
     def open(self) -> CommandLink:
@@ -73,7 +75,9 @@ class PodConnector:
                     return link
             if state.waits_for == _DELETED:
                 raise LinkError(state.reason)
-            if time.monotonic() >= end:
+            if state.is_held:
+                end = time.monotonic() + self._pending  # Kueue and the like let pods wait for days
+            elif time.monotonic() >= end:
                 within = duration_words(self._pending)
                 raise LinkError(f"{state.reason}; it did not run within {within} (kubernetes.pending)")
             waiting.note(state)
@@ -117,7 +121,7 @@ class PodConnector:
 class _Waiting:
     """Reporter of what a pod waits for, once it has waited for that for some time."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, tell: Callable[[str, bool], None]) -> None:
         self._tell = tell
         self._waits_for = ""
         self._since = time.monotonic()
@@ -128,7 +132,7 @@ class _Waiting:
             self._waits_for, self._since = state.waits_for, time.monotonic()
         if self._waits_for not in self._reported and time.monotonic() - self._since >= _REPORT_AFTER:
             self._reported.add(self._waits_for)
-            self._tell(state.reason)
+            self._tell(state.reason, state.is_held)
 
 
 class PodWatch:
@@ -144,6 +148,8 @@ class PodWatch:
         self._asked_at = float("-inf")
         self._states: dict[str, PodState] = {}
         self._failure = ""
+        self._warned_at = float("-inf")
+        self._warnings: list[dict[str, object]] = []
 
     def look_at(self, pod: str) -> PodState:
         """Return the state of a pod, at most 0.1 s old.
@@ -169,11 +175,11 @@ class PodWatch:
         is_early = time.monotonic() - self._begun < _WARNINGS_AFTER
         if is_early or all(state.container for state in states.values()):
             return states
-        try:
-            warnings = self._list("events", "--field-selector=type=Warning", "--sort-by=.lastTimestamp")
-        except KubectlError:
-            return states  # the user may not read events
-        return pod_state.read_pods(items, warnings, self._names)
+        if time.monotonic() - self._warned_at >= _WARNINGS_FRESH:
+            self._warned_at = time.monotonic()
+            with suppress(KubectlError):  # the user may not read events
+                self._warnings = self._list("events", "--field-selector=type=Warning", "--sort-by=.lastTimestamp")
+        return pod_state.read_pods(items, self._warnings, self._names)
 
     def _list(self, *words: str) -> list[dict[str, object]]:
         found = kubectl.run_for_json(self._cluster, "get", *words, patience=_PATIENCE)

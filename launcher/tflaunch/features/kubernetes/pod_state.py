@@ -19,6 +19,7 @@ from tflaunch_worker.readable import printable
 _IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _JUST_STARTING = ("ContainerCreating", "PodInitializing")
 _UNSCHEDULED = "FailedScheduling"
+_GATE = "gate"
 _OOM = "OOMKilled"
 _PATIENCE = 5.0  # seconds for an answer
 _PAUSES = (0.5, 1.0)  # seconds
@@ -45,6 +46,11 @@ class PodState(NamedTuple):
     waits_for: str = ""
     reason: str = ""
     ended: str = ""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a queue such as Kueue's holds it back."""
+        return self.waits_for == _GATE
 
 
 def read_pods(
@@ -93,6 +99,8 @@ def _why_not_running(
     status, ended = pod.get("status", {}), _end(pod, container)
     if status.get("phase") == "Failed":
         return "failed", f"its pod has failed: {ended or 'no reason is given'}"
+    if gates := [gate["name"] for gate in pod.get("spec", {}).get("schedulingGates") or []]:
+        return _GATE, f"its pod is held back by {', '.join(gates)} (schedulingGates)"
     scheduled: Mapping[str, Any] = next(
         (one for one in status.get("conditions", []) if one["type"] == "PodScheduled"), {}
     )

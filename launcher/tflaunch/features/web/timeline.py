@@ -199,7 +199,8 @@ def _waits_for_hosts(job: Job) -> Iterator[Wait]:
         elif (until := lost_hosts.waited_for_until(job, host)) is not None:
             then = _END if ends_at is not None and until >= ends_at else "then the run goes on without it"
             yield Wait(f"{host.host} is lost{reason}", until, then, host.retry_at)
-    joining = job.hosts_in(HostPhase.JOINING) if job.phase is Phase.JOINING else []
+    joining = [host for host in job.hosts_in(HostPhase.JOINING) if not job.hosts[host].is_held]
+    joining = joining if job.phase is Phase.JOINING else []
     if joining:
         reasons = "; ".join(dict.fromkeys(filter(None, (job.hosts[host].reason for host in joining))))
         what = f"{listed(joining)} must answer" + (f" ({reasons})" if reasons else "")
