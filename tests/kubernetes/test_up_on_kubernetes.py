@@ -115,6 +115,7 @@ def test_a_pod_that_is_deleted_comes_back_without_a_charge(kube: Kube, launch: L
     process = launch.start("up", spec(tmp_path, COUNTS))
     read_errors_until(process, "tflaunch: run ")
     launch.wait_for_log("worker:1", "attempt 0")
+    assert "attempt 0" in kube.kubectl("logs", pod(launch, 1))
     kube.kubectl("delete", "pod", pod(launch, 1), "--wait=false")
     _, errors = wait_for_end(process)
     assert "restart 1 in " in errors  # one that is charged is "1 of 3"

@@ -9,7 +9,7 @@ import pytest
 
 from support.job_history import HERE
 from support.ungreeted_run import UngreetedRun, signals_of
-from tflaunch.core.events import LinkLost
+from tflaunch.core.events import HostUnreachable, LinkLost
 from tflaunch.mailbox import Mail
 
 pytestmark = pytest.mark.unit
@@ -43,6 +43,13 @@ def test_words_that_came_meanwhile_are_read_before_an_agent_is_silent(run: Ungre
     (lost,) = events(run)
     assert isinstance(lost, LinkLost)
     assert "no message arrived for 6 s" in lost.reason
+
+
+def test_an_agent_that_has_not_greeted_has_the_lease(run: UngreetedRun) -> None:
+    run.mailbox.time += 20
+    assert events(run) == []
+    run.mailbox.time += 11
+    assert [type(event) for event in events(run)] == [HostUnreachable]
 
 
 def test_an_agent_that_answers_nothing_is_given_up(run: UngreetedRun) -> None:

@@ -72,10 +72,11 @@ class LinkHealth:
         """Note that a keep-alive was answered: messages arrive in both directions."""
         self._unanswered_links = 0
 
-    def why_lost(self, now: float, heard_at: float) -> str:
+    def why_lost(self, now: float, heard_at: float, has_joined: bool) -> str:
         """Return why the link is lost, or ""; ``heard_at``: when data last arrived."""
         silence, unanswered = now - heard_at, self.asked_at - self._answered_at
-        if silence >= self._heartbeat:
+        # An agent that has not greeted cannot be found again: its link is lost only when the agent ends without it.
+        if silence >= (self._heartbeat if has_joined else max(self._heartbeat, self._lease)):
             return f"no message arrived for {duration_words(silence)}"
         if unanswered >= self._lease / 2:  # its messages may arrive while ours do not
             self._unanswered_links += 1

@@ -192,7 +192,7 @@ class Session:
         if self._frames is not frames:
             return
         now = self._mailbox.now()
-        reason = self._health.why_lost(now, frames.heard_at)
+        reason = self._health.why_lost(now, frames.heard_at, self._state.has_joined)
         if reason:
             self._lose(reason)
             return

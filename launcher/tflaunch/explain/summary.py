@@ -11,7 +11,7 @@ from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core import preflight, restart_rules, spares
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job
-from tflaunch.core.states import TaskState
+from tflaunch.core.states import HostPhase, TaskState
 from tflaunch.explain import causes, cluster_formation, hints, startup_messages
 from tflaunch.explain.causes import describe
 from tflaunch.explain.hints import Facts
@@ -96,7 +96,9 @@ def where_results_are(job: Job) -> list[str]:
         is_lost = any(host.code for host in job.hosts.values())
         return [f"{_RELATIVE} deleted with the pods; `collect` brings files here"] * is_lost
     moved = attempts.moved(job.original, job.places)
-    with_code = [host.host for host in job.original.hosts if job.hosts[host.host].code]
+    hosts = [host for host in job.original.hosts if job.hosts[host.host].code]
+    # A lost container is gone with its files; a lost machine may come back.
+    with_code = [each.host for each in hosts if not (each.docker and job.hosts[each.host].phase is HostPhase.DOWN)]
     in_copy = [each for host in with_code for each in moved.on_host(host) if each.workdir.startswith(CODE_DIRECTORY)]
     return [f"{_RELATIVE} on the hosts, beside the copied code; next: tflaunch fetch {job.run} PATH…"] * bool(in_copy)
 
