@@ -120,10 +120,7 @@ def section(found: dict[str, Found]) -> list[str]:
         rows.append([words, *cells])
     for words, name in (("whole command", MARKED), ("the same without marks", TFLAUNCH)):
         rows.append([words, *(cell for one in found.values() for cell in (figure(median(one, name, "whole")), "", ""))])
-    head = [
-        "what happens",
-        *(f"{cell}" for size in found for cell in (f"{size} tasks, ms", "units", "budget")),
-    ]
+    head = ["what happens", *(f"{cell}" for size in found for cell in (f"{size} tasks, ms", "units", "budget"))]
     return [*table(head, rows), *exceeded(over)]
 
 

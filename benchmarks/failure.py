@@ -81,11 +81,7 @@ def section(found: dict[str, Found]) -> list[str]:
         codes = sorted({f"{code:g}" for code in values(one, name, "exit_code")})
         cells = figures([dead, highest[0], returned, highest[1]])
         rows.append([name, *cells, ", ".join(codes)])
-    return [
-        *table(["launcher", "others dead, s", "max", "returned, s", "max", "exit code"], rows),
-        "",
-        *remarks(found),
-    ]
+    return [*table(["launcher", "others dead, s", "max", "returned, s", "max", "exit code"], rows), "", *remarks(found)]
 
 
 PART = Part("Failure of a task", TEXT, measure, section, has_peers=True)

@@ -12,17 +12,7 @@ from peers import TFLAUNCH
 from process_tree import cpu_seconds, memory, workshop
 from rounds import Found, Sample, in_turn, measured, remarks, table
 
-from training import (
-    COORDINATED,
-    ENVIRONMENTS,
-    NO_PRELOAD,
-    ONE_STEP,
-    PACKAGES,
-    SCRIPT,
-    VICTIM,
-    WAYS,
-    Workers,
-)
+from training import COORDINATED, ENVIRONMENTS, NO_PRELOAD, ONE_STEP, PACKAGES, SCRIPT, VICTIM, WAYS, Workers
 
 CLUSTERS: dict[str, int | Mapping[str, int]] = {
     "2 workers": 2,

@@ -110,14 +110,7 @@ def _screen(directory: Path) -> None:
     screen.close()
 
 
-PATHS = {
-    BASES["paths"]: _unit,
-    "frame": _frame,
-    "record": _record,
-    "output": _output,
-    "log": _log,
-    "screen": _screen,
-}
+PATHS = {BASES["paths"]: _unit, "frame": _frame, "record": _record, "output": _output, "log": _log, "screen": _screen}
 
 
 @contextmanager

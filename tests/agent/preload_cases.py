@@ -265,10 +265,7 @@ PRELOAD_CASES: dict[str, PreloadCase] = {
     "logs": PreloadCase(
         LOGS,
         files=(
-            (
-                "helper.py",
-                "import logging\nlog = logging.getLogger('own')\nHANDLERS = logging.getLogger().handlers",
-            ),
+            ("helper.py", "import logging\nlog = logging.getLogger('own')\nHANDLERS = logging.getLogger().handlers"),
         ),
     ),
     "draws numbers": PreloadCase(DRAWS),
@@ -279,10 +276,7 @@ PRELOAD_CASES: dict[str, PreloadCase] = {
         ("-m", "pack.train", "x"),
         (
             ("pack/__init__.py", "NAME = 'pack'"),
-            (
-                "pack/train.py",
-                "from . import NAME, data\nfrom .data import rows\nprint(NAME, rows(), data.__name__)",
-            ),
+            ("pack/train.py", "from . import NAME, data\nfrom .data import rows\nprint(NAME, rows(), data.__name__)"),
             ("pack/data.py", "from .. import pack\ndef rows(): return pack.NAME * 2"),
         ),
     ),

@@ -171,10 +171,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("function", "sentence"),
         [
-            (
-                lambda: [Unpicklable()],
-                r"what train returned \(list\) cannot be pickled: a live connection; return",
-            ),
+            (lambda: [Unpicklable()], r"what train returned \(list\) cannot be pickled: a live connection; return"),
             (lambda: bytes(65 * 2**20), r"what train returned is too large \(65 MiB, and the limit is 63 MiB\); save"),
         ],
     )

@@ -107,11 +107,7 @@ def test_evidence_is_read_from_files(tmp_path: Path) -> None:
 
 
 def test_two_attempts_of_a_task_alive_at_once_are_a_clash_and_one_after_the_other_are_none() -> None:
-    first, second, other = (
-        Living("worker:0", 0, host=1),
-        Living("worker:0", 1, host=2),
-        Living("worker:1", 0, host=2),
-    )
+    first, second, other = (Living("worker:0", 0, host=1), Living("worker:0", 1, host=2), Living("worker:1", 0, host=2))
     watch = ProcessWatch(lambda _: 0)
     watch.samples = [Sample(when, frozenset(living)) for when, living in enumerate([{first, other}, {second, other}])]
     assert watch.clashes() == []

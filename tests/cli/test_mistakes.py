@@ -123,11 +123,7 @@ BAD: dict[str, tuple[str, bytes | str | Callable[[Path], object], str]] = {
     "YAML: merged objects": ("cluster.yaml", f"{YAML}{merge_bomb(12)}", ""),
     "TOML: truncated": ("cluster.toml", "[cluster", "is not valid TOML"),
     "TOML: 100,000 dots": ("cluster.toml", f"{'.'.join('a' * 100_000)} = 1", "nested too deeply"),
-    "an array of jobs": (
-        "cluster.yaml",
-        f"{YAML}slurm: {{array: 1-3}}",
-        "--array would make something else",
-    ),
+    "an array of jobs": ("cluster.yaml", f"{YAML}slurm: {{array: 1-3}}", "--array would make something else"),
     "an option with no": ("cluster.yaml", f"{YAML}slurm: {{exclusive: false}}", "must be text, a number, or true"),
 }
 """Files that are not valid specs: name, content or what makes it, and what is said. More are in tests/unit."""

@@ -13,10 +13,7 @@ from support.mnist import PER_EPOCH, QUICK, accuracies, example, has_trained, tr
 from support.needs import need
 from support.specs import REPOSITORY
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.usefixtures("shared_import"),
-]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("shared_import")]
 
 TESTING = {  # which examples train here, and how many of their tasks test what they have learnt
     "mnist_mirrored": 1,
@@ -68,9 +65,7 @@ def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None
 
 
 @pytest.mark.parametrize(
-    "legacy",
-    ["auto", *(["false"] if LONG else [])],
-    ids=["tf_keras", *(["Keras 3"] if LONG else [])],
+    "legacy", ["auto", *(["false"] if LONG else [])], ids=["tf_keras", *(["Keras 3"] if LONG else [])]
 )
 def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch, legacy: str) -> None:
     """It gets time for that after the chief's end."""

@@ -72,10 +72,7 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
 _CALLS = ("measure", "watch_memory", "profile_task", "gather_evidence", "attach_debugger",
           "offer_files", "write_file", "find_checkpoint", "read_checkpoint", "store_checkpoint",
           "write_checkpoint", "place_checkpoint", "leave_marks")  # fmt: skip
-_BODIES = (
-    ({"kind": "set_cluster", "order": 4}, _CLUSTER),
-    ({"kind": "set_fence", "order": 5}, _ADDRESSES),
-)
+_BODIES = (({"kind": "set_cluster", "order": 4}, _CLUSTER), ({"kind": "set_fence", "order": 5}, _ADDRESSES))
 
 
 def generate(chance: random.Random) -> bytes:

@@ -133,10 +133,7 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I5", 200),
     ),
     "a spare host with a flaw takes over": Edit(
-        "core.states.HostState.can_take_over",
-        "is_whole and not self.flaw",
-        "is_whole",
-        Suite("unit/test_spares.py"),
+        "core.states.HostState.can_take_over", "is_whole and not self.flaw", "is_whole", Suite("unit/test_spares.py")
     ),
     "a host that was replaced keeps its tasks": Edit(
         "core.job_state.Job.places", 'if host.stands_for not in ("", name)', "if False", Suite("unit/test_spares.py")
@@ -145,10 +142,7 @@ MUTANTS: Mapping[str, Edit] = {
         "core.time_limits.next_deadline", "*(host.fence_at for host in job.timed_hosts()), ", "", Invariant("I5", 10)
     ),
     "a task whose children live counts as gone": Edit(
-        "core.states.TaskState.is_alive",
-        "self.phase in LIVING",
-        "self.phase in LIVING[:2]",
-        Invariant("protocol", 55),
+        "core.states.TaskState.is_alive", "self.phase in LIVING", "self.phase in LIVING[:2]", Invariant("protocol", 55)
     ),
     "a job that is to end does not stop": Edit(
         "core.step._end",
@@ -163,10 +157,7 @@ MUTANTS: Mapping[str, Edit] = {
         "core.phases.stop", "if task.is_alive:", "if task.phase is TaskPhase.RUNNING:", Invariant("I14", 56)
     ),
     "an answer of the preflight is not noted": Edit(
-        "core.preparation._has_answered",
-        "state.awaits - {what}",
-        "state.awaits",
-        Invariant("I14", 8),
+        "core.preparation._has_answered", "state.awaits - {what}", "state.awaits", Invariant("I14", 8)
     ),
     "only the last host's ports are known": Edit(
         "core.preparation.on_ports_held", "{**job.ports, **event.ports}", "{**event.ports}", Invariant("I14", 8)
@@ -377,10 +368,7 @@ MUTANTS: Mapping[str, Edit] = {
         "agents.session.Session._read_greeting", "in self._outbox.begin_link()", "in ()", Invariant("I5", 1306)
     ),
     "orders that were not obeyed are forgotten": Edit(
-        "agents.replies.CommandOutbox.forget",
-        "self._waiting[0][0] <= obeyed",
-        "True",
-        Suite("unit/test_calls.py"),
+        "agents.replies.CommandOutbox.forget", "self._waiting[0][0] <= obeyed", "True", Suite("unit/test_calls.py")
     ),
     "a host that cannot be reached counts as dead": Edit(
         "agents.reconnect.Reconnector._look_at",
@@ -446,10 +434,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("features/code/test_code.py"),
     ),
     "a file that was edited before it was copied counts as the one that was offered": Edit(
-        "features.code.user_code._copy",
-        "[1] == file.sha256",
-        '[1] != ""',
-        Suite("features/code/test_code.py"),
+        "features.code.user_code._copy", "[1] == file.sha256", '[1] != ""', Suite("features/code/test_code.py")
     ),
     # ---- agent: leases, links and orders
     "a lease that is never over": Edit(
@@ -541,10 +526,7 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_agent.py::test_a_task_has_a_clean_start"),
     ),
     "a port that is open is not reported": Edit(
-        "tflaunch_worker.agent.network.ports.PortWatch._look",
-        "self._schedule()",
-        "pass",
-        Suite("unit/test_ports.py"),
+        "tflaunch_worker.agent.network.ports.PortWatch._look", "self._schedule()", "pass", Suite("unit/test_ports.py")
     ),
     "usage is reported for the first attempt": Edit(
         "tflaunch_worker.agent.agent.Agent._answer_measures",

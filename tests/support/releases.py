@@ -13,9 +13,7 @@ from support.specs import REPOSITORY
 
 VERSION = "0.0.9"
 _PACKAGES = ("launcher/tflaunch", "worker/tflaunch_worker")
-_NUMBERS = {
-    "PROTOCOL": "worker/tflaunch_worker/wire.py",
-}
+_NUMBERS = {"PROTOCOL": "worker/tflaunch_worker/wire.py"}
 
 
 def release(directory: Path, **numbers: int) -> Launch:

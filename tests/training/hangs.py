@@ -139,7 +139,7 @@ HANGS = {
     "file that never comes": _in_loop("while not Path('never').exists():\n    time.sleep(1)  # here"),
     "lock of a forked pool": _in_loop(
         "import multiprocessing\nlock = threading.Lock()\nlock.acquire()\n"
-        "multiprocessing.get_context('fork').Pool(1, lock.acquire).map(int, [1])  # here",
+        "multiprocessing.get_context('fork').Pool(1, lock.acquire).map(int, [1])  # here"
     ),
     "lock of an import": _in_loop(
         "Path('slow.py').write_text('import time; time.sleep(3600)')\nsys.path.insert(0, os.getcwd())\n"

@@ -140,15 +140,11 @@ HEALTHY = {
     "shuffle buffer before the first step": Healthy(start=_NOW_AND_THEN),
     "slow download": Healthy(start="read_all(serve(45))"),
     "slow download between steps": Healthy(pause="read_all(serve(45))"),
-    "download by a command": Healthy(
-        start="subprocess.run(['cat'], stdin=serve(45), stdout=subprocess.DEVNULL)",
-    ),
+    "download by a command": Healthy(start="subprocess.run(['cat'], stdin=serve(45), stdout=subprocess.DEVNULL)"),
     "slow saving": Healthy(
         pause="with open('model', 'wb') as file:\n    for _ in going_on(45, 0.2):\n        file.write(bytes(20_000))"
     ),
-    "data of an hour": Healthy(
-        start="for _ in going_on(45, 0.2):\n    Path(sys.executable).open('rb').read(20_000)",
-    ),
+    "data of an hour": Healthy(start="for _ in going_on(45, 0.2):\n    Path(sys.executable).open('rb').read(20_000)"),
     "sleep between epochs": Healthy(pause="time.sleep(7)", steps=10),
     "sleep between steps": Healthy(pause="time.sleep(7)"),
     "sleep before the first step": Healthy(start="time.sleep(28)"),

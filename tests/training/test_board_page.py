@@ -18,10 +18,7 @@ from support.fake_tensorboard import Said
 from support.launch import Launch
 from support.waiting import PATIENCE, wait_until
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.needs("tensorboard"),
-]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.needs("tensorboard")]
 
 PROGRAMS = Path(__file__).parent / "programs"
 URL = r"TensorBoard: http://localhost:(\d+)/"

@@ -75,10 +75,7 @@ def alone(directory: Path, python: WarmPython) -> Outcomes:
 
 @pytest.fixture(scope="module", params=KERASES if LONG else KERASES[:1])
 def tried(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    warm_servers: Path,
-    warm_python: StartWarm,
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, warm_servers: Path, warm_python: StartWarm
 ) -> Iterator[tuple[str, Outcomes]]:
     """Run all programs with a Keras version, once, and return the result of each feature."""
     launches = [Launch(tmp_path_factory.mktemp(Path(program).stem)) for program in CLUSTERS]

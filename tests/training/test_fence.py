@@ -18,10 +18,7 @@ from support.fixed_ports import free_ports
 from support.launch import LONG, Launch
 from support.waiting import PATIENCE
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.usefixtures("shared_import"),
-]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("shared_import")]
 
 PROGRAMS = Path(__file__).parent / "programs"
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}

@@ -11,10 +11,7 @@ from tflaunch.explain.causes import last_traceback
 from tflaunch.explain.hints import Facts, find_hint
 from tflaunch.features.hints.hint_rules import saw_peer_vanish
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.usefixtures("shared_import"),
-]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("shared_import")]
 
 WRONG_SHAPES = """
 import tensorflow as tf

@@ -14,10 +14,7 @@ import pytest
 from support.launch import Launch
 from support.waiting import PATIENCE, wait_until
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.usefixtures("shared_import"),
-]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("shared_import")]
 
 PROGRAMS = Path(__file__).parent / "programs"
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}

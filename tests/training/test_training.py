@@ -10,10 +10,7 @@ from support.fixed_ports import free_ports
 from support.launch import Launch
 from support.waiting import PATIENCE
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.usefixtures("shared_import"),
-]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("shared_import")]
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 

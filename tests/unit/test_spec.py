@@ -83,8 +83,7 @@ class TestCluster:
         assert read.cluster["worker"] == (Address("10.0.0.2", 2222), Address("alpha.example.org", None))
 
     @pytest.mark.parametrize(
-        ("written", "host"),
-        [("[::1]", "::1"), ("[2001:DB8:0:0::5]", "2001:db8::5"), ("[::ffff:10.0.0.1]", "10.0.0.1")],
+        ("written", "host"), [("[::1]", "::1"), ("[2001:DB8:0:0::5]", "2001:db8::5"), ("[::ffff:10.0.0.1]", "10.0.0.1")]
     )
     def test_an_ipv6_address_is_one_host_however_it_is_written(self, written: str, host: str):
         """In brackets where a port may follow; plan and TF_CONFIG have them again."""

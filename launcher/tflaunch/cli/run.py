@@ -51,10 +51,7 @@ class _Run(click.Command):
             raise click.UsageError(f"Missing COMMAND: what each task runs, for example: {example}", context) from None
 
 
-@click.command(
-    cls=_Run,
-    context_settings={"allow_interspersed_args": False},
-)
+@click.command(cls=_Run, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND...")
 @cluster_options
 @click.option(

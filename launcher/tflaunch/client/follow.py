@@ -147,10 +147,7 @@ class Follower:
     """Shows a run's log lines as they are written."""
 
     def __init__(
-        self,
-        observer: Observer,
-        sink: OutputSink,
-        output_error: Callable[[], OSError | None] = lambda: None,
+        self, observer: Observer, sink: OutputSink, output_error: Callable[[], OSError | None] = lambda: None
     ) -> None:
         """Prepare to follow a run.
 

@@ -53,8 +53,7 @@ def _without(own: Mapping[str, str]) -> BeforeValidator:
 
 Image = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*", 'the name of an image such as "ghcr.io/ann/train:1"')]
 Cores = Annotated[
-    str,
-    matching(r"[0-9]{1,4}(\.[0-9]{1,3})?", 'a number of cores such as "2" or "0.5"', takes_numbers=True),
+    str, matching(r"[0-9]{1,4}(\.[0-9]{1,3})?", 'a number of cores such as "2" or "0.5"', takes_numbers=True)
 ]
 Memory = Annotated[str, matching(r"[1-9][0-9]{0,6}(Mi|Gi)", 'memory such as "512Mi" or "4Gi"')]
 NodeFeature = Annotated[
@@ -77,17 +76,12 @@ OptionName = Annotated[
     BeforeValidator(_check_not_reserved),
 ]
 OptionValue = Annotated[
-    str,
-    ReadBy(_check_option_value, {"anyOf": [{"type": ["string", "integer"], "minLength": 1}, {"const": True}]}),
+    str, ReadBy(_check_option_value, {"anyOf": [{"type": ["string", "integer"], "minLength": 1}, {"const": True}]})
 ]
 PodFields = Annotated[
-    Mapping[Text, Any],
-    _without(_OWN_POD_FIELDS),
-    object_of('an object such as {"nodeSelector": {"gpu": "a100"}}'),
+    Mapping[Text, Any], _without(_OWN_POD_FIELDS), object_of('an object such as {"nodeSelector": {"gpu": "a100"}}')
 ]
 ContainerFields = Annotated[
-    Mapping[Text, Any],
-    _without(_OWN_CONTAINER_FIELDS),
-    object_of('an object such as {"imagePullPolicy": "Always"}'),
+    Mapping[Text, Any], _without(_OWN_CONTAINER_FIELDS), object_of('an object such as {"imagePullPolicy": "Always"}')
 ]
 """Fields of a pod's spec and of its container, which Kubernetes checks."""

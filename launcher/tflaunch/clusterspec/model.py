@@ -224,8 +224,7 @@ class Timeouts(Part):
     )
     setup: Duration = Field(default=1800.0, description="limit for `setup` on a host")
     lost_host: Duration = Field(
-        default=900.0,
-        description="time that a job waits for lost hosts without which it cannot go on; 0: not",
+        default=900.0, description="time that a job waits for lost hosts without which it cannot go on; 0: not"
     )
     stall: StallLimit = Field(
         default="auto",
@@ -331,8 +330,7 @@ class Spec(Part):
         default=None, description='commands that prepare each host once, such as "uv sync --frozen"'
     )
     setup_files: Omittable[Annotated[tuple[Text, ...], list_of('a list such as ["uv.lock"]')]] = Field(
-        default=None,
-        description="files on which `setup` depends, beside those that it names",
+        default=None, description="files on which `setup` depends, beside those that it names"
     )
     collect: Annotated[tuple[Text, ...], list_of('a list of paths such as ["outputs/**"]')] = Field(
         default=(), description="files below the working directories that are fetched when the job ends, with *, ?, **"

@@ -170,10 +170,7 @@ ContainerName = Annotated[
 ]
 Source = Annotated[
     str,
-    matching(
-        r"[a-z][a-z0-9_-]*(:.+)?",
-        'a source of hosts such as "dns:NAME", "file:PATH", "exec:COMMAND" or "slurm"',
-    ),
+    matching(r"[a-z][a-z0-9_-]*(:.+)?", 'a source of hosts such as "dns:NAME", "file:PATH", "exec:COMMAND" or "slurm"'),
 ]
 # --- numbers ---------------------------------------------------------------------------------------
 
@@ -313,8 +310,7 @@ _ADDRESSES = {
 }
 
 Command = Annotated[
-    tuple[Text, ...],
-    ReadBy(_split_command, {"anyOf": [_WORDS, {**_TEXT, "minLength": 1}]}, then_validate=True),
+    tuple[Text, ...], ReadBy(_split_command, {"anyOf": [_WORDS, {**_TEXT, "minLength": 1}]}, then_validate=True)
 ]
 SetupCommands = Annotated[
     tuple[Text, ...],

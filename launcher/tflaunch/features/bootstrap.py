@@ -72,14 +72,7 @@ class Stream(Protocol):
 
 
 def request(
-    mode: str,
-    run: str,
-    host: HostPlan,
-    agent: Archive,
-    patience: float,
-    *,
-    stays: str = "",
-    warm: str | None = None,
+    mode: str, run: str, host: HostPlan, agent: Archive, patience: float, *, stays: str = "", warm: str | None = None
 ) -> dict[str, object]:
     """Return the request to `boot`, to ``start`` a run's agent or to ``resume`` it.
 

@@ -88,10 +88,7 @@ def await_beginning(reader: int, wait: Callable[[], int], directory: Path) -> No
 
 
 def be_supervisor(
-    directory: Path,
-    supervise: Callable[[Callable[[], None]], int],
-    ready: int | None = None,
-    kept: Sequence[int] = (),
+    directory: Path, supervise: Callable[[Callable[[], None]], int], ready: int | None = None, kept: Sequence[int] = ()
 ) -> NoReturn:
     """Survive a logout, supervise, and exit with the exit code.
 

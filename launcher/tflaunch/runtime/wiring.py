@@ -110,16 +110,7 @@ def open_runtime(
             lambda known: watchers.each(lambda watcher: watcher.take_annotations(known)),
         )
         collaborators = Collaborators(
-            mailbox,
-            journal,
-            log_sink,
-            sessions,
-            sink.say,
-            logs,
-            config.code,
-            watching,
-            readers,
-            config.secrets,
+            mailbox, journal, log_sink, sessions, sink.say, logs, config.code, watching, readers, config.secrets
         )
         yield Runtime(collaborators, journal, service, watchers, sink, left_files)
     finally:

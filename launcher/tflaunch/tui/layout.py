@@ -131,12 +131,7 @@ def _columns(table: Sequence[Row]) -> list[_Column]:
     metrics = dict.fromkeys(title for row in table for title in row if title.startswith(METRIC))
     ranked = [_Column(title, _LOSS_RANK if title == "=LOSS" else _METRIC_RANK) for title in metrics]
     last_rank = _LAST_LINE_RANK if "STEP" in filled else _LAST_LINE_RANK_ALONE
-    every = [
-        *_BEFORE_METRICS,
-        _Column("DONE", _BAR_RANK),
-        *ranked,
-        _Column(LAST_LINE, last_rank, is_right=False),
-    ]
+    every = [*_BEFORE_METRICS, _Column("DONE", _BAR_RANK), *ranked, _Column(LAST_LINE, last_rank, is_right=False)]
     return [column for column in every if column.title in filled]
 
 

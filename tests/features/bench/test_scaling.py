@@ -32,13 +32,7 @@ def runs(
 
 @pytest.mark.parametrize(
     ("first", "last", "speed_up", "efficiency"),
-    [
-        (32, 64, 1.8, 0.9),
-        (64, 64, 0.9, 0.45),
-        (32, 40, 1.125, 0.5625),
-        (None, None, 0.9, None),
-        (32, None, 0.9, None),
-    ],
+    [(32, 64, 1.8, 0.9), (64, 64, 0.9, 0.45), (32, 40, 1.125, 0.5625), (None, None, 0.9, None), (32, None, 0.9, None)],
 )
 def test_efficiency_is_the_speed_up_per_worker(
     first: float | None, last: float | None, speed_up: float, efficiency: float | None

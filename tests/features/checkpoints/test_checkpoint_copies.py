@@ -17,15 +17,7 @@ from support.ungreeted_run import supervision
 from tflaunch.agents.calls import Calls
 from tflaunch.core import time_limits
 from tflaunch.core.annotations import Annotation
-from tflaunch.core.events import (
-    Event,
-    HostLost,
-    HostPrepared,
-    HostRefused,
-    LinkLost,
-    LinkRestored,
-    TimePassed,
-)
+from tflaunch.core.events import Event, HostLost, HostPrepared, HostRefused, LinkLost, LinkRestored, TimePassed
 from tflaunch.core.job_state import Phase
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, DiskFullError, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_keeper import CheckpointKeeper

@@ -202,10 +202,7 @@ IN_USE = OSError(errno.EADDRINUSE, "Address already in use")
 
 @pytest.mark.parametrize(
     ("family", "address"),
-    [
-        (socket.AF_INET, "127.0.0.1"),
-        pytest.param(socket.AF_INET6, "::", marks=pytest.mark.needs("ipv6")),
-    ],
+    [(socket.AF_INET, "127.0.0.1"), pytest.param(socket.AF_INET6, "::", marks=pytest.mark.needs("ipv6"))],
 )
 def test_the_holder_of_a_port_is_named(family: socket.AddressFamily, address: str) -> None:
     """Also one that listens on every address of the machine."""

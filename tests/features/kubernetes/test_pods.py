@@ -249,9 +249,7 @@ def _connector(outcomes: list[Any], *states: PodState, pending: float = 60.0) ->
             raise outcome
         return outcome
 
-    watch: Any = SimpleNamespace(
-        look_at=lambda _: known.pop(0) if len(known) > 1 else known[0],
-    )
+    watch: Any = SimpleNamespace(look_at=lambda _: known.pop(0) if len(known) > 1 else known[0])
     command: Any = SimpleNamespace(open=resume, resume=resume)
     return transport.PodConnector("job-worker-0", command, watch, pending, patience=10.0)
 

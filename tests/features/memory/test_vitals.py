@@ -115,14 +115,7 @@ def test_the_tasks_of_a_host_fill_its_memory_together() -> None:
     assert [seconds_left(1000, [2.0, 3.0]), seconds_left(1e9, [1.0]), seconds_left(1000, [])] == [200, None, None]
 
 
-@pytest.mark.parametrize(
-    "known",
-    [
-        {"attempt": 0},
-        {"attempt": 0, "rss": -1},
-        "text",
-    ],
-)
+@pytest.mark.parametrize("known", [{"attempt": 0}, {"attempt": 0, "rss": -1}, "text"])
 def test_a_malformed_measurement_ends_the_link(known: object) -> None:
     with pytest.raises(ValueError, match="must"):
         read_record(HostVitals, {"tasks": {"worker:0": known}})

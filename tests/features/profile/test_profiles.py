@@ -51,13 +51,7 @@ def test_a_profile_ends_once() -> None:
 
 @pytest.mark.parametrize(
     ("problem", "body"),
-    [
-        (None, b""),
-        ("", b""),
-        ("", b"main thread 3\n"),
-        ("", profiles.pack({("main thread",): 1})[:-1]),
-        ("", None),
-    ],
+    [(None, b""), ("", b""), ("", b"main thread 3\n"), ("", profiles.pack({("main thread",): 1})[:-1]), ("", None)],
     ids=["no-problem", "empty", "not-packed", "incomplete", "a-bomb"],
 )
 def test_what_agents_say_about_profiles_is_checked(problem: str | None, body: bytes | None) -> None:

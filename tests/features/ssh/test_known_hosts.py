@@ -179,10 +179,7 @@ def test_a_key_that_is_not_known_and_one_that_has_changed(known: Callable[..., K
     [
         (f"alpha {BIG}", "(ssh-ed25519) is not in"),  # not changed: there was none of this type
         (f"al* {TWO}", "with that line removed and connect once"),  # ssh-keygen -R would refuse a pattern
-        (
-            f"@cert-authority * {ONE}",
-            f"it shows no host certificate, and its key {fingerprint(pkey(ONE).asbytes())}",
-        ),
+        (f"@cert-authority * {ONE}", f"it shows no host certificate, and its key {fingerprint(pkey(ONE).asbytes())}"),
     ],
     ids=["another type", "a pattern", "the key of an authority"],
 )

@@ -58,10 +58,7 @@ def endless(files: list[str], batch: int, policy: str, seed: int | None) -> tf.d
     """
     dataset = tf.data.Dataset.from_tensor_slices(files)
     dataset = dataset.interleave(
-        tf.data.TFRecordDataset,
-        cycle_length=4,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=seed is not None,
+        tf.data.TFRecordDataset, cycle_length=4, num_parallel_calls=tf.data.AUTOTUNE, deterministic=seed is not None
     )
     dataset = dataset.map(_parsed, num_parallel_calls=tf.data.AUTOTUNE)
     dataset = dataset.cache()  # from here on the pictures are in memory, and the files are read only once

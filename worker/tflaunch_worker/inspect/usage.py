@@ -17,10 +17,7 @@ PATIENCE = 2.0
 SHARED_FOR = 30.0
 """Seconds for which shared memory is not measured again: visiting all pages takes a tenth of a second."""
 
-_QUERIES = {
-    "processes": "--query-compute-apps=pid,gpu_uuid,used_memory",
-    "gpus": "--query-gpu=uuid,utilization.gpu",
-}
+_QUERIES = {"processes": "--query-compute-apps=pid,gpu_uuid,used_memory", "gpus": "--query-gpu=uuid,utilization.gpu"}
 
 
 class Measurer:

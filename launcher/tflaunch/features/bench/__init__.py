@@ -9,6 +9,6 @@ FEATURE = Feature(
             "More",
             "Measure how a training scales.",
             output="tflaunch.features.bench.scaling:Scale",
-        ),
+        )
     }
 )

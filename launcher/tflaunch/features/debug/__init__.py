@@ -8,10 +8,8 @@ LINK_LOST = "link_lost"
 FEATURE = Feature(
     verbs={
         "debug": Verb(
-            "tflaunch.features.debug.command:debug",
-            "Look at runs",
-            "Debug a task that waits at a breakpoint().",
-        ),
+            "tflaunch.features.debug.command:debug", "Look at runs", "Debug a task that waits at a breakpoint()."
+        )
     },
     watchers=(
         Watching(

@@ -10,6 +10,6 @@ FEATURE = Feature(
             "Before a run",
             "Check the hosts of a spec before running it.",
             output="tflaunch.features.doctor.findings:Diagnosis",
-        ),
+        )
     },
 )

@@ -15,7 +15,7 @@ If a fault cannot be injected, the exit code is 125.
             "Inject these faults into the running job, and report if it recovers.",
             "TEXT",
             check="tflaunch.features.drills.drill:check_start",
-        ),
+        )
     },
     watchers=(Watching("tflaunch.features.drills.drill:FaultInjector", "drill"),),
 )

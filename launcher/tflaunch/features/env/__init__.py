@@ -3,7 +3,5 @@
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(
-    verbs={
-        "env": Verb("tflaunch.features.env.command:env", "More", "Print shell exports to run one task by hand."),
-    },
+    verbs={"env": Verb("tflaunch.features.env.command:env", "More", "Print shell exports to run one task by hand.")}
 )

@@ -9,6 +9,6 @@ FEATURE = Feature(
             "Look at runs",
             "Say why a run failed, and what helps further.",
             output="tflaunch.features.explain.explanation:Explanation",
-        ),
+        )
     }
 )

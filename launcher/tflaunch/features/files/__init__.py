@@ -11,14 +11,12 @@ FEATURE = Feature(
             "DURATION",
             read="tflaunch.features.files.collector:read_interval",
             check="tflaunch.features.files.collector:check_start",
-        ),
+        )
     },
     verbs={
         "fetch": Verb(
-            "tflaunch.features.files.fetch:fetch",
-            "Act on runs",
-            "Fetch files of an ended run from its hosts.",
-        ),
+            "tflaunch.features.files.fetch:fetch", "Act on runs", "Fetch files of an ended run from its hosts."
+        )
     },
     watchers=(Watching("tflaunch.features.files.collector:Collector", "collect"),),
 )

@@ -11,7 +11,7 @@ FEATURE = Feature(
             "Look at runs",
             "Show where tasks are and what they wait for.",
             output="tflaunch.features.hang.hang:Stacks",
-        ),
+        )
     },
     watchers=(Watching("tflaunch.features.hang.watcher:HangWatcher", ALWAYS, ("stacks",)),),
 )

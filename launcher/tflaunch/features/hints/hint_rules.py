@@ -133,10 +133,7 @@ RULES = [
         r"EOFError: EOF when reading a line",
         "it reads from stdin, which is empty for a task: pass the answer as an argument",
     ),
-    HintRule(
-        r"tfconfig_cluster_resolver\.py[\s\S]{1,4000}?JSONDecodeError",
-        "TF_CONFIG is not valid JSON" + _NOT_OURS,
-    ),
+    HintRule(r"tfconfig_cluster_resolver\.py[\s\S]{1,4000}?JSONDecodeError", "TF_CONFIG is not valid JSON" + _NOT_OURS),
     HintRule(
         r"Disallowed task type found in cluster spec|`task_type` [^\n]{1,80} not found in cluster_spec"
         r"|The `task_id` \d{1,9} exceeds the maximum id|you must also specify `task_type` and `task_id`"

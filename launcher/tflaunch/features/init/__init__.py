@@ -4,11 +4,5 @@ from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(
     needs=("programs",),
-    verbs={
-        "init": Verb(
-            "tflaunch.features.init.command:init",
-            "Before a run",
-            "Write a first spec, with comments.",
-        ),
-    },
+    verbs={"init": Verb("tflaunch.features.init.command:init", "Before a run", "Write a first spec, with comments.")},
 )

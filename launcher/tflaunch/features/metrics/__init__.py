@@ -9,7 +9,7 @@ FEATURE = Feature(
             "PORT",
             read="tflaunch.features.metrics.metrics:read_port",
             goes_with_resume=True,
-        ),
+        )
     },
     watchers=(Watching("tflaunch.features.metrics.metrics:Metrics", "metrics_port"),),
 )

@@ -9,6 +9,6 @@ FEATURE = Feature(
             "More",
             "Show what `up` would do.",
             output="tflaunch.features.plan.command:PLAN",
-        ),
+        )
     }
 )

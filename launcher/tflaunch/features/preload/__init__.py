@@ -30,6 +30,6 @@ imported it, where that is safe. --no-preload starts each by itself; --preload s
             "More",
             "Start, list or end the processes that keep modules imported.",
             output="tflaunch.features.preload.warm_servers:WarmServers",
-        ),
+        )
     },
 )

@@ -9,7 +9,7 @@ FEATURE = Feature(
             "Look at runs",
             "Profile tasks of a live run.",
             output="tflaunch.features.profile.command:Profile",
-        ),
+        )
     },
     watchers=(Watching("tflaunch.features.profile.profiler:Profiler", requests=("profile",)),),
 )

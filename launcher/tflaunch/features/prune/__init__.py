@@ -12,6 +12,6 @@ FEATURE = Feature(
             "Act on runs",
             "Remove what old runs have left.",
             output="tflaunch.features.prune.command:Pruned",
-        ),
+        )
     },
 )

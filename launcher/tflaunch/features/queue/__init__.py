@@ -39,6 +39,6 @@ A run that waits in the queue of `up --queue` is taken out of it, and --all empt
             "Act on runs",
             "Show the runs that wait for hosts and GPUs.",
             output="tflaunch.features.queue.location:Waiting",
-        ),
+        )
     },
 )

@@ -5,9 +5,7 @@ from tflaunch.feature import ALWAYS, Feature, Verb, Watching
 FEATURE = Feature(
     verbs={
         "rerun": Verb(
-            "tflaunch.features.records.commands:rerun",
-            "Act on runs",
-            "Run the plan of an earlier run again.",
+            "tflaunch.features.records.commands:rerun", "Act on runs", "Run the plan of an earlier run again."
         ),
         "diff": Verb(
             "tflaunch.features.records.commands:diff",

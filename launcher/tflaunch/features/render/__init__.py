@@ -5,10 +5,6 @@ from tflaunch.feature import Feature, Verb
 FEATURE = Feature(
     uses=("kubernetes",),
     verbs={
-        "render": Verb(
-            "tflaunch.features.render.command:render",
-            "More",
-            "Print a spec as files for another launcher.",
-        ),
+        "render": Verb("tflaunch.features.render.command:render", "More", "Print a spec as files for another launcher.")
     },
 )

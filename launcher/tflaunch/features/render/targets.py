@@ -245,9 +245,7 @@ ENGINES: Mapping[str, Engine] = {
     ),
     **_pods(),
     "compose": Engine(
-        compose.render,
-        (has_tasks, own_addresses, names_of_services, secrets_in_variables),
-        has_server=True,
+        compose.render, (has_tasks, own_addresses, names_of_services, secrets_in_variables), has_server=True
     ),
 }
 

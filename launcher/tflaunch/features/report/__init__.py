@@ -5,9 +5,7 @@ from tflaunch.feature import Feature, Verb
 FEATURE = Feature(
     verbs={
         "report": Verb(
-            "tflaunch.features.report.support_bundle:report",
-            "More",
-            "Pack a run into one file, without secrets.",
-        ),
+            "tflaunch.features.report.support_bundle:report", "More", "Pack a run into one file, without secrets."
+        )
     }
 )

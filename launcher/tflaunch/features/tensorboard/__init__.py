@@ -8,6 +8,6 @@ FEATURE = Feature(
             "tflaunch.features.tensorboard.command:tensorboard",
             "More",
             "Show the event files of a run with TensorBoard.",
-        ),
+        )
     }
 )

@@ -34,10 +34,7 @@ _STOP_TIMEOUT = 5.0  # seconds from TERM to KILL
 @click.command()
 @run_argument
 @click.option(
-    "--port",
-    type=WholeNumber(1, 65535),
-    metavar="N",
-    help="Port on localhost; default: 6006 if it is free, else any.",
+    "--port", type=WholeNumber(1, 65535), metavar="N", help="Port on localhost; default: 6006 if it is free, else any."
 )
 def tensorboard(run: str | None, port: int | None) -> int:
     """Start TensorBoard on this machine for the event files of RUN, print its URL, and stop it with Ctrl-C.

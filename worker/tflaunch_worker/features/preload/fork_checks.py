@@ -26,11 +26,7 @@ def find_modules(argv: list[str], workdir: str, environ: Mapping[str, str]) -> t
 
 
 def check_program(
-    request: dict[str, Any],
-    modules: list[str],
-    modules_before: set[str],
-    added: list[str],
-    watch: ImportWatch,
+    request: dict[str, Any], modules: list[str], modules_before: set[str], added: list[str], watch: ImportWatch
 ) -> tuple[str, set[str]]:
     """Return the reason against a fork of a task, or "", and the packages it imports.
 

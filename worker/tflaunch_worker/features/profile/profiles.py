@@ -40,11 +40,7 @@ class HostProfiles(Service):
     """Makes the profiles that the supervisor asks for."""
 
     CALLS: ClassVar = {
-        "profile_task": {
-            "task": orders.task,
-            "attempt": orders.attempt,
-            "seconds": number(LEAST_SECONDS, MOST_SECONDS),
-        }
+        "profile_task": {"task": orders.task, "attempt": orders.attempt, "seconds": number(LEAST_SECONDS, MOST_SECONDS)}
     }
 
     def __init__(self, agent: AgentParts) -> None:
