@@ -15,6 +15,7 @@ from tflaunch.core.events import Interrupted
 from tflaunch.core.restart_budget import Reached
 from tflaunch.features.history.history_recorder import HistoryWriter
 from tflaunch.features.slurm import jobs, lives
+from tflaunch.features.slurm.location import SlurmRun
 from tflaunch.store.history import Figures, Moment
 from tflaunch.store.run_dir import HISTORY_NAME
 
@@ -59,8 +60,12 @@ def test_it_goes_on_with_a_checkpoint(tmp_path: Path) -> None:
     [({"requeue": ""}, 3, "slurm.requeue is set"), ({"no-requeue": ""}, 3, "slurm.no-requeue"), ({}, 0, "restart.max")],
 )
 def test_it_ends_as_the_user_has_said(tmp_path: Path, options: dict[str, str], most: int, reason: str) -> None:
-    said = verdict(tmp_path, ended(tmp_path), options, most)
+    history = ended(tmp_path)
+    said = verdict(tmp_path, history, options, most)
     assert reason in said
+    plan = history.job.plan._replace(restart=history.job.plan.restart._replace(max=most))
+    (warning,) = lives.find_warnings(options, plan)
+    assert reason in warning.message
     assert 'write "slurm": {"requeue": "at_limit"}' in said
 
 
@@ -94,6 +99,17 @@ def test_a_life_must_begin_where_another_has_come_to(tmp_path: Path) -> None:
     assert "it began anew in this job; let" in verdict(tmp_path, history, {"requeue": "at_limit"})
     (tmp_path / HISTORY_NAME).write_text((tmp_path / HISTORY_NAME).read_text().replace("[30.0,null", "[510.0,null"))
     assert "goes back" in verdict(tmp_path, history, {"requeue": "at_limit"})
+
+
+def test_lives_are_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "find_job", lambda _: None)
+    jobs.note_job(tmp_path, "17")
+    for number in (1, 2):
+        (tmp_path / f"earlier-{number}").mkdir()
+    (tmp_path / "earlier-1" / "reached.json").write_text("[5, 0, 0]")
+    said = [why for _, why in SlurmRun(tmp_path, "17").earlier_executions()]
+    restarts = "Slurm started the job again (restart"
+    assert said == [f"{restarts} 1, after its time limit)", f"{restarts} 2)"]
 
 
 def test_another_end_is_none_of_its_business(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tflaunch import private_files
 from tflaunch.core.job_state import Job
 from tflaunch.core.restart_budget import Reached
+from tflaunch.errors import Problem
 from tflaunch.features.render.slurm import AT_LIMIT, NO_REQUEUE, REQUEUE
 from tflaunch.features.slurm import jobs
 from tflaunch.features.slurm.jobs import SlurmError
@@ -23,7 +24,6 @@ LIMIT = "the time limit"
 """How the reason of a run begins that ended at it."""
 EXTRA = "past_limit"
 """The extra of a run in which `choice` stands."""
-_NAME = "reached.json"
 _ASKED, _ALLOWED = "asked", "allowed"
 _HOW = f'write "slurm": {{"{REQUEUE}": "{AT_LIMIT}"}} to let it go on in another job'
 
@@ -35,6 +35,14 @@ def choice(options: Mapping[str, str], plan: Plan) -> str:
     if name := next((name for name in (REQUEUE, NO_REQUEUE) if name in options), ""):
         return f"slurm.{name} is set"
     return _ALLOWED if plan.restart.max else "restart.max is 0"
+
+
+def find_warnings(options: Mapping[str, str], plan: Plan) -> list[Problem]:
+    """Return what keeps a run from going on after its time limit."""
+    reason = choice(options, plan)
+    if reason in (_ASKED, _ALLOWED):
+        return []
+    return [Problem.warning("slurm", f"the run ends at the time limit of its job: {reason}", _HOW)]
 
 
 class PastLimit(Watcher):
@@ -79,7 +87,7 @@ class PastLimit(Watcher):
         for life in lives:
             earlier = earlier.furthest(_read(life))
         reached, has_saved = self._reached(job)
-        private_files.write_text(self._directory / _NAME, json.dumps(reached))
+        private_files.write_text(self._directory / jobs.REACHED_NAME, json.dumps(reached))
         if not has_saved and self._choice == _ALLOWED:
             return f"its tasks have written no checkpoint into their directories; {_HOW}"
         knows_nothing = has_saved and not any((*reached, *earlier))
@@ -122,11 +130,11 @@ def put_back(job: str) -> None:
 
 def lost(directory: Path) -> int:
     """Return how many of a job's earlier executions did not end at the time limit."""
-    return sum(not (life / _NAME).exists() for life in jobs.earlier_lives(directory))
+    return sum(not (life / jobs.REACHED_NAME).exists() for life in jobs.earlier_lives(directory))
 
 
 def _read(life: Path) -> Reached:
     try:
-        return Reached(*map(int, json.loads((life / _NAME).read_text())))
+        return Reached(*map(int, json.loads((life / jobs.REACHED_NAME).read_text())))
     except (OSError, ValueError, TypeError):
         return Reached()  # it ended in another way

@@ -143,8 +143,11 @@ class SlurmRun(RunLocation):
 
     def earlier_executions(self) -> list[tuple[Path, str]]:
         """Return the records that the job wrote before Slurm started it again."""
-        earlier = jobs.earlier_lives(self.directory)
-        return [(path, f"Slurm started the job again (restart {number})") for number, path in enumerate(earlier, 1)]
+        found = []
+        for number, path in enumerate(jobs.earlier_lives(self.directory), 1):
+            why = ", after its time limit" if (path / jobs.REACHED_NAME).exists() else ""
+            found.append((path, f"Slurm started the job again (restart {number}{why})"))
+        return found
 
     def connect_to_supervisor(self) -> tuple[socket.socket, subprocess.Popen[bytes] | None]:
         """Connect to its supervisor, here or through a step of its job on another machine."""

@@ -23,7 +23,7 @@ from tflaunch.errors import EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, Tfla
 from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import Ending, parts_of
 from tflaunch.features.requested_gpus import with_gpus
-from tflaunch.features.slurm import jobs, limits
+from tflaunch.features.slurm import jobs, limits, lives
 from tflaunch.features.slurm.jobs import BadOptionError, SlurmError
 from tflaunch.own_process import own_command
 from tflaunch.plan import placeholders
@@ -86,6 +86,7 @@ def check_spec(file: SpecFile, order: SpecOrder) -> list[Problem]:
     spec, plan, problems = _plan_on_assumed_nodes(file, order)
     ending = limits.find_ending()
     problems += limits.find_warnings(spec.timeouts.grace, ending)
+    problems += lives.find_warnings(spec.slurm, plan)
     problems += limits.try_script(_script(wanted(plan, spec, ending), ["true"]))
     return problems + limits.unshared_directories({"TFLAUNCH_HOME": home(), "the spec": Path(order.directory)})
 
