@@ -32,9 +32,10 @@ from tflaunch.plan.model import Plan
 from tflaunch.runtime.daemon import Notes
 from tflaunch.runtime.loop import Collaborators, Run
 from tflaunch.store.journal import Journal
+from tflaunch.store.left_files import LeftFileStore
 from tflaunch.store.log_sink import LogSink
 from tflaunch.store.log_writer import Marks
-from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
+from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory, left_files_in
 
 SHAPES = {"1 task on a host": (1, (100, 1_000, 5_000, 10_000)), "10 tasks on a host": (10, (100, 1_000, 10_000))}
 """Number of tasks per host, and in total."""
@@ -199,13 +200,16 @@ def _supervise(plan: Plan, directory: RunDirectory, mailbox: Mailbox, door: Door
     journal = Journal(directory)
     journal.record_plan(directory, record, job.started_at)
     words = LogSink(directory.logs, Marks(directory.marks), directory.times, Notes(), mailbox)
+    left_files = LeftFileStore(left_files_in(directory.path))
     terms = Terms(directory.run, plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
     with ThreadPoolExecutor(128) as pool:
 
         def in_thread(function: Callable[[], None]) -> None:
             pool.submit(function)
 
-        sessions = {host.host: Session(host.host, door, terms, mailbox, words, in_thread) for host in plan.hosts}
+        sessions = {
+            host.host: Session(host.host, door, terms, mailbox, words, left_files, in_thread) for host in plan.hosts
+        }
         parts = Collaborators(
             mailbox, journal, words, sessions, lambda _: None, str(directory.logs), watchers=(conductor.watch,)
         )

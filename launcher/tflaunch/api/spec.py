@@ -46,6 +46,8 @@ class SpecFields(TypedDict, total=False):
     success: Literal["chief", "all"]
     legacy_keras: Literal["auto"] | bool
     sync: model.Sync | Mapping[str, Any]
+    setup: str | Sequence[str]
+    setup_files: Sequence[str]
     collect: Sequence[str]
     checkpoints: model.Checkpoints | Mapping[str, Any]
     elastic: model.Elastic | Mapping[str, Any]
