@@ -9,9 +9,18 @@ from typing import Any
 
 import pytest
 
+from support.launch import Launch
 from support.needs import need
 from support.netns_hosts import Bed, MakeBed
 from support.sshd import Keyring
+from support.waiting import PATIENCE
+
+
+@pytest.fixture
+def launch(launch: Launch) -> Launch:
+    """Wait for hosts as patiently as for all else: beside much load, one needs longer than the default of 10 s."""
+    launch.limits = {"connect": PATIENCE}
+    return launch
 
 
 @pytest.fixture

@@ -28,19 +28,13 @@ PATIENT = {"lease": PATIENCE}
 """For what must not be lost, however busy the machine is."""
 
 
-def shell_on(
-    launch: Launch, hosts: Mapping[str, Sshd], script: str, settings: Any = None, timeouts: Any = None, **fields: Any
-) -> Path:
-    """Write a spec with one shell task per host, and add the hosts to the user's known hosts.
-
-    Beside much load, a host may need longer than the 10 s of `timeouts.connect`.
-    """
+def shell_on(launch: Launch, hosts: Mapping[str, Sshd], script: str, settings: Any = None, **fields: Any) -> Path:
+    """Write a spec with one shell task per host, and add the hosts to the user's known hosts."""
     if "HOME" not in launch.env or not launch.env["HOME"].startswith(str(launch.directory)):
         launch.env["HOME"] = str(home_for_client(launch.directory / "user", hosts))
     cluster = {"worker": [*hosts]}
     return launch.spec(
         **{"cluster": cluster, "strategy": "none", "command": ["sh", "-c", script], "workdir": "~", **fields},
-        timeouts={"connect": PATIENCE, **(timeouts or {})},
         hosts=settings or {},
     )
 

@@ -51,10 +51,14 @@ class Launch:
         """Arguments that precede the command, to run it elsewhere."""
         self.preload = PRELOADED
         """Modules that `up` preloads where all commands are Python's; None for what the spec says."""
+        self.limits: dict[str, float] = {}
+        """Time limits of specs that set no others."""
         self.started: list[subprocess.Popen[str]] = []
 
     def spec(self, name: str = "job.json", **fields: Any) -> Path:
         path = self.directory / name
+        if self.limits:
+            fields["timeouts"] = {**self.limits, **fields.get("timeouts", {})}
         path.write_text(json.dumps(fields))
         return path
 
