@@ -27,7 +27,7 @@ from tflaunch_worker.frames import Frames
 from tflaunch_worker.inspect.usage import Figures
 from tflaunch_worker.readable import duration_words
 
-_GUARD_TELLS = 0.1  # seconds until TERM, in which the guard tells whether the tasks have got one
+_GUARD_TELLS = 1.0  # seconds until TERM, in which the guard of a busy host can tell whether the tasks have got one
 _IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
 
 
