@@ -49,7 +49,7 @@ class PastLimit(Watcher):
     """Puts the job of a run that the time limit has ended back into the queue.
 
     Each life must begin where those before have come to, roughly, and come further: a program that does not save in
-    time, or does not read what it has saved, would begin anew for ever.
+    time, or does not read what it has saved, would start over each time.
     """
 
     def __init__(self, supervision: Supervision) -> None:
@@ -108,14 +108,13 @@ class PastLimit(Watcher):
 
     def _reached(self, job: Job) -> tuple[Reached, bool]:
         """Return the progress of this life, and whether a checkpoint was written in it."""
-        reached, has_saved = job.restarts.budget.furthest, False
-        began = jobs.began_at(self._directory)
+        reached, began = job.restarts.budget.furthest, jobs.began_at(self._directory)
+        roots: dict[str, None] = {}  # of all tasks at once: each search may take a second, and Slurm kills soon
         for task in job.plan.tasks:
-            roots = checkpoint_progress.directories([*task.argv], task.workdir, task.workdir)
-            number = checkpoint_progress.newest(roots, began)
-            reached = reached.furthest(job.tasks[task.task].reached).furthest(Reached(checkpoint=number))
-            has_saved = has_saved or checkpoint_progress.newest(roots, began, checkpoint_progress.is_checkpoint) > 0
-        return reached, has_saved
+            reached = reached.furthest(job.tasks[task.task].reached)
+            roots |= dict.fromkeys(checkpoint_progress.directories([*task.argv], task.workdir, task.workdir))
+        reached = reached.furthest(Reached(checkpoint=checkpoint_progress.newest([*roots], began)))
+        return reached, checkpoint_progress.newest([*roots], began, checkpoint_progress.is_checkpoint) > 0
 
 
 def put_back(job: str) -> None:
