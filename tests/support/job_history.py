@@ -22,7 +22,10 @@ from tflaunch.core.events import (
     TaskStarted,
     TimePassed,
 )
+from tflaunch.core.job_state import Culprit
+from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import Status, TaskStatus
+from tflaunch.explain.status import StatusInputs, status
 from tflaunch.plan.model import Plan
 
 HERE = "localhost"
@@ -78,6 +81,20 @@ class History:
         self.happens(TaskGone(host, task, attempt, checkpoint))
         self.actions = actions + self.actions
         return self
+
+    def told(self, event: Event | Annotation, *log: str) -> list[str]:
+        """Process an event, and return the messages about it; ``log`` is the log of every task."""
+        before, known = self.job, self.known
+        self.happens(event)
+        return messages_about(before, event, self.job, self.now, Logs("/logs", lambda *_: [*log]), known)
+
+    def status(self, epoch: float = 0.0) -> Status:
+        return status(self.job, StatusInputs(epoch, "/logs", True, self.now, known=self.known))
+
+    @property
+    def culprit(self) -> Culprit:
+        assert self.job.culprit is not None
+        return self.job.culprit
 
     def stopped(self) -> list[str]:
         return [action.task for action in self.actions if isinstance(action, StopTask)]

@@ -13,9 +13,6 @@ from tflaunch.core.actions import HoldPorts, StartTask
 from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, TaskStarted
 from tflaunch.core.job_state import Phase
 from tflaunch.core.states import TaskPhase
-from tflaunch.explain.messages import Logs, messages_about
-from tflaunch.explain.run_status import Status
-from tflaunch.explain.status import StatusInputs, status
 from tflaunch.plan import serialize, tensorboard
 from tflaunch.plan.model import TaskPlan
 
@@ -101,34 +98,26 @@ def listening(**fields: Any) -> History:
     return begun(**fields).happens(TaskStarted(HERE, NAME, 0, 2, 0.0), PortOpened(HERE, NAME, 0, 6006))
 
 
-def shown_of(history: History) -> Status:
-    return status(history.job, StatusInputs(0, "logs", True, 0))
-
-
 class TestBesideAJob:
     """The job never waits for TensorBoard, and TensorBoard never fails the job."""
 
     def test_it_starts_with_the_job(self) -> None:
-        """No port is held for it."""
+        """No port is held for it, nor for the tasks of a strategy without a cluster."""
+        history = History(clustered({"worker": 1}, tensorboard="logs/", strategy="mirrored")).happens(HostJoined(HERE))
+        assert history.job.tasks[NAME].phase is TaskPhase.STARTING
         history = History(clustered({"worker": 1}, tensorboard="logs/")).happens(HostJoined(HERE))
         assert history.actions == [HoldPorts(HERE, {"worker:0": 0})]
         started = [StartTask(HERE, "worker:0", 0), StartTask(HERE, NAME, 0)]
         assert history.happens(PortsHeld(HERE, {"worker:0": 10000})).actions == started
 
-    def test_it_starts_where_the_tasks_have_no_ports(self) -> None:
-        """A strategy without a cluster holds none."""
-        history = History(clustered({"worker": 1}, tensorboard="logs/", strategy="mirrored")).happens(HostJoined(HERE))
-        assert history.job.tasks[NAME].phase is TaskPhase.STARTING
-
     def test_after_an_end_it_may_have_another_port(self) -> None:
         history = listening().ends(NAME, 255)
         assert history.actions == [StartTask(HERE, NAME, 1)]
-        assert shown_of(history).tensorboard is None
-        assert [task.address for task in shown_of(history).tasks if task.task == NAME] == ["localhost:auto"]
+        assert history.status().tensorboard is None
+        assert [task.address for task in history.status().tasks if task.task == NAME] == ["localhost:auto"]
         history.happens(TaskStarted(HERE, NAME, 1, 3, 0.0), PortOpened(HERE, NAME, 1, 7000))
-        shown = shown_of(history)
-        assert shown.tensorboard is not None
-        assert shown.tensorboard.url == "http://localhost:7000/"
+        shown = history.status()
+        assert (shown.tensorboard and shown.tensorboard.url) == "http://localhost:7000/"
         assert [task.address for task in shown.tasks if task.task == NAME] == ["localhost:7000"]
 
     def test_it_lives_through_a_restart_of_the_gang(self) -> None:
@@ -136,14 +125,11 @@ class TestBesideAJob:
         assert history.actions[1:] == [HoldPorts(HERE, {"worker:0": 0})]
         history.happens(PortsHeld(HERE, {"worker:0": 10001}))
         assert (history.job.phase, history.job.tasks[NAME].is_alive) == (Phase.RUNNING, True)
-        board = shown_of(history).tensorboard
-        assert board is not None
-        assert board.url == "http://localhost:6006/"
+        board = history.status().tensorboard
+        assert (board and board.url) == "http://localhost:6006/"
 
 
 def test_its_address_is_told_once() -> None:
     history = begun(restart={"max": 0}).happens(TaskStarted(HERE, NAME, 0, 2, 0.0))
-    opened = PortOpened(HERE, NAME, 0, 6006)
-    before, after, logs = history.job, history.happens(opened).job, Logs("/logs", lambda *_: [])
-    assert messages_about(before, opened, after, history.now, logs) == ["TensorBoard: http://localhost:6006/"]
-    assert messages_about(after, opened, after, history.now, logs) == []
+    assert history.told(PortOpened(HERE, NAME, 0, 6006)) == ["TensorBoard: http://localhost:6006/"]
+    assert history.told(PortOpened(HERE, "worker:0", 0)) == []

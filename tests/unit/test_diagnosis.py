@@ -10,9 +10,8 @@ import pytest
 from support.job_history import HERE, History, mirrored, parameter_server
 from support.specs import MACHINE, clustered, planned
 from tflaunch.core import policy, time_limits
-from tflaunch.core.annotations import Annotation, StartExplained
+from tflaunch.core.annotations import StartExplained
 from tflaunch.core.events import (
-    Event,
     HostJoined,
     HostLost,
     Interrupted,
@@ -28,9 +27,8 @@ from tflaunch.core.events import (
 )
 from tflaunch.core.job_state import Cause, Culprit, Phase
 from tflaunch.explain import causes, cluster_formation, summary
-from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import Status
-from tflaunch.explain.status import StatusInputs, state_of_run, status
+from tflaunch.explain.status import state_of_run
 
 pytestmark = pytest.mark.unit
 
@@ -38,18 +36,12 @@ EPOCH = 1_000_000.0
 SERVE = 'end the program of a server with `server.join()`, or set "server": true for its role'
 
 
-def news_of(history: History, event: Event | Annotation, *log: str) -> list[str]:
-    """Return the messages about one event; ``log`` is the log of every task."""
-    before = history.job
-    return messages_about(before, event, history.happens(event).job, history.now, Logs("/logs", lambda *_: [*log]))
-
-
 def summary_of(history: History) -> str:
     return summary.summary(history.job, "/logs", lambda task, _: [f"output of {task}"])
 
 
 def told(history: History) -> Status:
-    return status(history.job, StatusInputs(EPOCH, "/logs", True, history.now, known=history.known))
+    return history.status(EPOCH)
 
 
 def starting(cluster: dict[str, int], opened: tuple[str, ...] = (), **fields: object) -> History:
@@ -61,7 +53,7 @@ def starting(cluster: dict[str, int], opened: tuple[str, ...] = (), **fields: ob
 def after_a_minute(history: History) -> list[str]:
     """Return the messages when the warning is due, and the hint in the status."""
     history.now = time_limits.next_deadline(history.job) or 0.0
-    return [*news_of(history, TimePassed()), *(forming.hint for forming in [told(history).forming] if forming)]
+    return [*history.told(TimePassed()), *(forming.hint for forming in [told(history).forming] if forming)]
 
 
 def test_what_the_tasks_do_is_said_once_they_have_been_looked_at() -> None:
@@ -69,13 +61,13 @@ def test_what_the_tasks_do_is_said_once_they_have_been_looked_at() -> None:
     history = starting({"worker": 2})
     after_a_minute(history)
     found = StartExplained(0, "worker:0 still imports tensorflow")
-    assert news_of(history, found) == ["hint: worker:0 still imports tensorflow"]
+    assert history.told(found) == ["hint: worker:0 still imports tensorflow"]
     shown = told(history).forming
     assert shown is not None
     assert shown.hint == "worker:0 still imports tensorflow"
-    assert news_of(history, found._replace(attempt=1)) == []
+    assert history.told(found._replace(attempt=1)) == []
     history.happens(PortOpened(HERE, "worker:0", 0), PortOpened(HERE, "worker:1", 0))
-    assert news_of(history, found) == []
+    assert history.told(found) == []
 
 
 def test_the_tasks_that_the_others_wait_for_are_named_after_a_minute() -> None:
@@ -86,7 +78,7 @@ def test_the_tasks_that_the_others_wait_for_are_named_after_a_minute() -> None:
     assert "`tflaunch logs run worker:0`" in hint
     history.now += 5
     history.happens(PortOpened(HERE, "worker:0", 0))
-    assert news_of(history, PortOpened(HERE, "worker:2", 0)) == ["cluster formed after 1 min 05 s"]
+    assert history.told(PortOpened(HERE, "worker:2", 0)) == ["cluster formed after 1 min 05 s"]
     line, hint = after_a_minute(starting({"worker": 2}))
     assert line == "cluster not formed: waiting 1 min for worker:0, worker:1 to listen"
     assert all(words in hint for words in ("may set or drop TF_CONFIG", "sudo", '"strategy": "none"'))
@@ -107,7 +99,7 @@ def test_the_use_of_tf_config_is_not_doubted_once_a_cluster_has_formed() -> None
     assert "TF_CONFIG" not in hint
     assert "an earlier attempt's cluster had formed; worker:0, worker:1 may still be loading" in hint
     history.ends("worker:0")
-    assert not any("TF_CONFIG" in line for line in news_of(history, TaskExited(HERE, "worker:1", 1, 0, None, 0.0)))
+    assert not any("TF_CONFIG" in line for line in history.told(TaskExited(HERE, "worker:1", 1, 0, None, 0.0)))
 
 
 def test_a_cluster_that_had_not_formed_is_in_the_summary() -> None:
@@ -134,7 +126,7 @@ def ends_well(opened: int, seconds: float, preload: str = "", why: str = "") -> 
         history.happens(PortOpened(HERE, f"worker:{number}", 0))
     history.now += seconds
     history.happens(TaskExited(HERE, "worker:0", 0, 0, None, 0.0))
-    return news_of(history, TaskExited(HERE, "worker:1", 0, 0, None, 0.0))
+    return history.told(TaskExited(HERE, "worker:1", 0, 0, None, 0.0))
 
 
 def test_trainings_that_were_each_alone_are_not_passed_over() -> None:
@@ -160,7 +152,7 @@ def test_a_server_that_ends_cleanly_too_soon_is_reported() -> None:
     """The chief would wait for it without output."""
     history = parameter_server()
     for task in ("worker:0", "ps:0"):
-        (line,) = news_of(history, TaskExited(HERE, task, 0, 0, None, 0.0))
+        (line,) = history.told(TaskExited(HERE, task, 0, 0, None, 0.0))
         assert line == f"{task} ended with code 0, though the job still needs it; {SERVE}"
     (sentence,) = cluster_formation.servers_ended(history.job)
     assert sentence == f"worker:0, ps:0 ended with code 0, though the job still needs them; {SERVE}"
@@ -168,21 +160,21 @@ def test_a_server_that_ends_cleanly_too_soon_is_reported() -> None:
     history.happens(TaskExited(HERE, "chief:0", 0, None, 15, 0.0, was_told=True))
     assert f"worker:0, ps:0 ended with code 0, though the job still needs them; {SERVE}\n" in summary_of(history)
     history = parameter_server().happens(TaskExited(HERE, "chief:0", 0, 0, None, 0.0))
-    assert not news_of(history, TaskExited(HERE, "worker:0", 0, 0, None, 0.0)), "it is stopped then anyway"
+    assert not history.told(TaskExited(HERE, "worker:0", 0, 0, None, 0.0)), "it is stopped then anyway"
     assert cluster_formation.servers_ended(history.job) == []
 
 
 def test_a_restart_names_culprit_victims_and_wait() -> None:
     """First what happened, then, when all tasks are gone, what follows: only then is the culprit certain."""
     history = mirrored(2)
-    (line,) = news_of(history, TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
+    (line,) = history.told(TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
     assert line == "worker:1 failed; ending worker:0"
     history.happens(TaskGone(HERE, "worker:1", 0), TaskExited(HERE, "worker:0", 0, None, 15, 0.0, was_told=True))
-    (line,) = news_of(history, TaskGone(HERE, "worker:0", 0))
+    (line,) = history.told(TaskGone(HERE, "worker:0", 0))
     assert re.fullmatch(r"worker:1 was killed by SIGKILL; restart 1 of 3 in (0\.\d+|1) s", line)
     history = mirrored(2, restart={"backoff": [0, 0]}).ends("worker:1", None, 9)
     history.happens(TaskExited(HERE, "worker:0", 0, None, 15, 0.0, was_told=True))
-    assert news_of(history, TaskGone(HERE, "worker:0", 0)) == ["worker:1 was killed by SIGKILL; restart 1 of 3 follows"]
+    assert history.told(TaskGone(HERE, "worker:0", 0)) == ["worker:1 was killed by SIGKILL; restart 1 of 3 follows"]
 
 
 def test_a_summary_names_the_culprit_with_its_last_words_and_the_victims() -> None:
@@ -225,7 +217,7 @@ def test_each_restart_names_the_exception_that_caused_it() -> None:
     """In one line, with the location in the program's own code."""
     history = mirrored(2).ends("worker:0", 1)
     history.happens(TaskExited(HERE, "worker:1", 0, None, 9, 0.0, was_told=True))
-    (line,) = news_of(history, TaskGone(HERE, "worker:1", 0), "Epoch 1/3", *TRACEBACK)
+    (line,) = history.told(TaskGone(HERE, "worker:1", 0), "Epoch 1/3", *TRACEBACK)
     assert line.startswith("worker:0 exited with code 1 (ValueError: bad shape, train.py, line 41); restart 1 of 3 in ")
 
 
@@ -256,32 +248,32 @@ def killed(history: History, task: str, after: float) -> History:
 def test_a_kill_after_the_grace_is_said() -> None:
     """For all tasks together; but not for survivors of a failure, which get no grace, nor after a second Ctrl-C."""
     history = mirrored(2)
-    (line,) = news_of(history, Interrupted(2))
+    (line,) = history.told(Interrupted(2))
     assert line.startswith("ending worker:0, worker:1: sent TERM, waiting up to 10 s for them to save (TensorFlow")
     assert line.endswith("; press Ctrl-C again to kill")
     killed(history, "worker:0", after=10).happens(TaskGone(HERE, "worker:0", 0))
     killed(history, "worker:1", after=10)
-    assert news_of(history, TaskGone(HERE, "worker:1", 0)) == [
+    assert history.told(TaskGone(HERE, "worker:1", 0)) == [
         "worker:0 and worker:1 were killed: still running 10 s after TERM; "
         "raise timeouts.grace if a checkpoint needs longer"
     ]
     urgent = killed(mirrored(1).happens(Interrupted(2), Interrupted(2)), "worker:0", after=0.1)
-    assert news_of(urgent, TaskGone(HERE, "worker:0", 0)) == []
+    assert urgent.told(TaskGone(HERE, "worker:0", 0)) == []
     by_another = killed(mirrored(1).happens(Interrupted(2)), "worker:0", after=5)
-    assert news_of(by_another, TaskGone(HERE, "worker:0", 0)) == [], "it may have killed all of them"
+    assert by_another.told(TaskGone(HERE, "worker:0", 0)) == [], "it may have killed all of them"
     failed = killed(mirrored(2, restart={"max": 0}).ends("worker:0", 7), "worker:1", after=0.1)
-    assert news_of(failed, TaskGone(HERE, "worker:1", 0)) == []
+    assert failed.told(TaskGone(HERE, "worker:1", 0)) == []
 
 
 def test_what_was_sent_and_the_earlier_of_two_stops_are_named() -> None:
     """A later request gives a task no more time; TensorFlow does not catch INT."""
     history = mirrored(1, stop_signal="SIGINT")
-    (line,) = news_of(history, Interrupted(10))
+    (line,) = history.told(Interrupted(10))
     assert line.startswith("got SIGUSR1; ending worker:0: sent INT, waiting up to 10 s for them to save; press")
     history.now += 4
     history.happens(StopRequested(60.0))
     killed(history, "worker:0", after=6)
-    (line,) = news_of(history, TaskGone(HERE, "worker:0", 0))
+    (line,) = history.told(TaskGone(HERE, "worker:0", 0))
     assert line.startswith("worker:0 was killed: still running 10 s after INT")
 
 
@@ -290,15 +282,15 @@ def test_a_worker_that_outlives_the_others_or_returns_is_told() -> None:
     history = mirrored(2).ends("worker:0")
     assert time_limits.next_deadline(history.job) == history.now + 30
     history.now += 30
-    (line,) = news_of(history, TimePassed())
+    (line,) = history.told(TimePassed())
     assert line == "worker:1 still runs 30 s after worker:0 finished; timeouts.finish limits that"
-    assert news_of(history, TimePassed()) == []
+    assert history.told(TimePassed()) == []
     history = parameter_server()
-    (line,) = news_of(history, TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
+    (line,) = history.told(TaskExited(HERE, "worker:1", 0, None, 9, 0.0))
     assert re.fullmatch(r"worker:1 was killed by SIGKILL; it restarts alone in (0\.\d\d?|1) s", line)
     history.happens(TaskGone(HERE, "worker:1", 0)).wait()
     history.happens(TaskStarted(HERE, "worker:1", 1, 2, 0.0))
-    assert news_of(history, PortOpened(HERE, "worker:1", 1)) == ["worker:1 is back: it listens again (attempt 1)"]
+    assert history.told(PortOpened(HERE, "worker:1", 1)) == ["worker:1 is back: it listens again (attempt 1)"]
 
 
 def test_a_job_that_is_done_says_how_long_it_took_and_how_far_it_came() -> None:
@@ -348,8 +340,7 @@ def test_a_suspended_task_is_to_blame_for_a_peer_that_got_no_answer(
     history = mirrored(2, restart={"max": 0})
     state = "state T, pid 7: python train.py"
     history.ends("worker:0", code, signal, failure=failure).ends("worker:1", *ends_with, was_told=True, suspended=state)
-    assert history.job.culprit is not None
-    assert history.job.culprit.name == culprit
+    assert history.culprit.name == culprit
     assert history.job.exit_code == (code or 128 + (signal or 0))
     first, second, hint, *_ = summary_of(history).splitlines()
     if culprit == "worker:1":

@@ -27,7 +27,6 @@ from tflaunch.core.events import (
     PortUnfenced,
 )
 from tflaunch.core.job_state import Cause, Phase
-from tflaunch.explain.messages import Logs, messages_about
 from tflaunch_worker.agent.network import fence
 
 pytestmark = pytest.mark.unit
@@ -137,10 +136,6 @@ def started(**fields: object) -> History:
     return history
 
 
-def said(history: History, event: Event) -> list[str]:
-    return messages_about(history.job, event, history.happens(event).job, history.now, Logs("", lambda *_: []))
-
-
 def test_hosts_follow_the_cluster() -> None:
     """A lost host is kept out by the others; when it is back, it is admitted with its new address.
 
@@ -175,24 +170,24 @@ def test_an_address_that_a_peer_comes_from_is_admitted() -> None:
 
 def test_an_outsider_is_named_once() -> None:
     history = started()
-    (line,) = said(history, OutsiderRefused("a", "ps:0", "192.0.2.1"))
+    (line,) = history.told(OutsiderRefused("a", "ps:0", "192.0.2.1"))
     assert line.startswith("refused a connection from 192.0.2.1 to ps:0 on a, ")
     assert line.endswith('leave out --no-preflight, which would have found it, or set "network": "open"')
-    assert said(history, OutsiderRefused("b", "worker:0", "192.0.2.1")) == []
-    lines = [said(history, OutsiderRefused("a", "ps:0", f"192.0.2.{number}")) for number in range(2, 100)]
+    assert history.told(OutsiderRefused("b", "worker:0", "192.0.2.1")) == []
+    lines = [history.told(OutsiderRefused("a", "ps:0", f"192.0.2.{number}")) for number in range(2, 100)]
     assert sum(map(len, lines)) == 15
 
 
 def test_a_task_without_a_fence_is_told_once_and_the_job_goes_on_unless_it_needs_it() -> None:
     history, why = started(), "the kernel does not allow it"
-    (line,) = said(history, PortUnfenced("a", "ps:0", why))
+    (line,) = history.told(PortUnfenced("a", "ps:0", why))
     assert line == f"warning: connections from everywhere can reach ps:0 on a: {why}"
-    assert said(history, PortUnfenced("b", "worker:0", why)) == []
+    assert history.told(PortUnfenced("b", "worker:0", why)) == []
     assert history.job.phase is Phase.RUNNING
-    job = started(network="fenced-or-fail").happens(PortUnfenced("a", "ps:0", why)).job
-    assert job.culprit is not None
-    assert (job.phase, job.exit_code is None, job.culprit.cause) == (Phase.STOPPING, False, Cause.PORTS)
-    assert job.culprit.message.endswith(f'{why}; "network": "open" lets everybody through')
+    history = started(network="fenced-or-fail").happens(PortUnfenced("a", "ps:0", why))
+    assert (history.job.phase, history.job.exit_code is None) == (Phase.STOPPING, False)
+    assert history.culprit.cause is Cause.PORTS
+    assert history.culprit.message.endswith(f'{why}; "network": "open" lets everybody through')
 
 
 @pytest.mark.parametrize("source", ["", "h1", "10.0.0.256", "10.0.0.1 10.0.0.2", "\x1b[2J"])

@@ -52,8 +52,7 @@ def test_a_crash_of_a_fork_costs_no_restart(end: dict[str, Any], most: int) -> N
 
 def test_it_is_named() -> None:
     history = fails(forked(), **CRASH)
-    assert history.job.culprit is not None
-    said = causes.describe(history.job.culprit, history.job.plan)
+    said = causes.describe(history.culprit, history.job.plan)
     ordinary = "it was forked from a process that had imported tensorflow, and starts in the ordinary way now"
     assert said == f"worker:0 was killed by SIGSEGV; {ordinary}"
     assert {action.unforked for action in starts(history)} == {WHY}

@@ -32,7 +32,6 @@ from tflaunch.core.time_limits import next_deadline
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import absence_words, missing_words
-from tflaunch.explain.status import StatusInputs, status
 
 pytestmark = pytest.mark.unit
 
@@ -44,8 +43,7 @@ class Far(History):
 
     @property
     def blamed(self) -> tuple[Cause, str, int | None]:
-        assert self.job.culprit is not None
-        return self.job.culprit.cause, self.job.culprit.name, self.job.exit_code
+        return self.culprit.cause, self.culprit.name, self.job.exit_code
 
     def runs(self) -> Far:
         self.happens(HostJoined("h1"), HostJoined("h2"))
@@ -61,11 +59,10 @@ def test_all_hosts_that_cannot_be_reached_are_named_at_once() -> None:
     assert history.job.phase is Phase.JOINING
     history.happens(HostUnreachable("h2", "no such name"))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
-    assert history.job.culprit is not None
-    assert history.job.culprit.message == "h1: refused\nh2: no such name"
-    silent = Far().happens(HostJoined("h1")).wait().job
-    assert (silent.phase, silent.exit_code) == (Phase.ENDED, 3)
-    assert "h2: its agent did not answer within 10 s" in (silent.culprit.message if silent.culprit else "")
+    assert history.culprit.message == "h1: refused\nh2: no such name"
+    silent = Far().happens(HostJoined("h1")).wait()
+    assert (silent.job.phase, silent.job.exit_code) == (Phase.ENDED, 3)
+    assert "h2: its agent did not answer within 10 s" in silent.culprit.message
 
 
 def test_a_name_that_leads_back_to_its_own_host_is_found_before_the_start() -> None:
@@ -73,8 +70,7 @@ def test_a_name_that_leads_back_to_its_own_host_is_found_before_the_start() -> N
     history = Far().happens(HostJoined("h1"), HostJoined("h2"), NamesResolved("h1", {"h2": "10.0.0.2"}))
     history.happens(NamesResolved("h2", {"h1": "127.0.1.1"}))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
-    assert history.job.culprit is not None
-    assert history.job.culprit.message == "on h2 the name 'h1' means 127.0.1.1, which is h2 itself"
+    assert history.culprit.message == "on h2 the name 'h1' means 127.0.1.1, which is h2 itself"
     assert summary.summary(history.job, "/logs", lambda *_: []).splitlines()[1] == f"hint: {preflight.NAME_REMEDY}"
 
 
@@ -150,8 +146,7 @@ def test_a_host_may_be_drained_while_its_link_is_lost() -> None:
     assert (far.blamed[0], history.job.phase) == (Cause.DRAIN, Phase.SAVING)
     history = Far(timeouts={"lease": 0, "grace": 10}, restart={"max": 0}).runs()
     history.happens(LinkLost("h2", "its agent broke the protocol"), LinkRestored("h2", is_leaving=True))
-    assert history.job.culprit is not None
-    assert history.job.culprit.message == "its agent broke the protocol"
+    assert history.culprit.message == "its agent broke the protocol"
 
 
 def test_a_second_ctrl_c_does_not_wait_for_a_host_that_cannot_be_told() -> None:
@@ -222,9 +217,8 @@ def test_pauses_between_tries_grow_to_half_a_minute() -> None:
 
 def test_at_the_limit_the_job_ends_and_says_how_to_wait_longer() -> None:
     """Whoever ends the job need not wait: nothing lives."""
-    job = waiting(301).job
-    assert (job.phase, job.exit_code) == (Phase.ENDED, 125)
-    assert job.culprit is not None
+    job = waiting(301)
+    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
     assert (job.culprit.cause, job.culprit.name) == (Cause.UNREACHABLE, "b"), "not the task that fell victim"
     assert job.culprit.message == (
         "b: no route\nnot reached again within timeouts.lost_host (5 min); raise it, e.g. --set timeouts.lost_host=1h"
@@ -263,15 +257,14 @@ def test_a_host_that_flaps_ends_the_job_at_last() -> None:
 
 def test_what_users_read_names_host_reason_and_both_times() -> None:
     job = waiting(100)
-    shown = status(job.job, StatusInputs(epoch=5000.0, logs="", is_alive=True, now=job.now))
+    shown = job.status(epoch=5000.0)
     host = next(host for host in shown.hosts if host.host == "b")
     assert (shown.phase, shown.state) == ("waiting_for_hosts", "waiting_for_hosts")
     assert host.since is not None
     assert host.until == host.since + 300
     assert absence_words(host, job.now + 5000) == "waiting for b (no route) for 1 min 40 s; gives up in 3 min 20 s"
     before = waiting(0)
-    soon = status(before.job, StatusInputs(epoch=5000.0, logs="", is_alive=True, now=before.now))
-    assert missing_words(soon) == "2 of 3 hosts connected: b down (no power)"
+    assert missing_words(before.status()) == "2 of 3 hosts connected: b down (no power)"
     earlier = before.waits(0.5).job
     assert earlier.phase is Phase.BACKING_OFF
     before.now += 10

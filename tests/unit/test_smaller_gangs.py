@@ -76,8 +76,7 @@ def test_without_elastic_all_hosts_are_needed(cluster: dict[str, list[str]], pha
     assert (job.job.phase, job.job.tasks["worker:0"].budget.charged) == (phase, ())
     job.waits(15)
     assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
-    assert job.job.culprit is not None
-    assert (job.job.culprit.cause, job.job.culprit.name) == (Cause.UNREACHABLE, "b")
+    assert (job.culprit.cause, job.culprit.name) == (Cause.UNREACHABLE, "b")
 
 
 def test_a_host_that_fails_again_and_again_rests_longer_and_longer() -> None:

@@ -8,10 +8,9 @@ import pytest
 
 from support.job_history import HERE, History, Willing
 from support.specs import clustered
-from tflaunch.core import replay, step
+from tflaunch.core import replay
 from tflaunch.core.event_records import from_record
 from tflaunch.core.events import (
-    Event,
     HostJoined,
     HostPrepared,
     HostRefused,
@@ -20,11 +19,10 @@ from tflaunch.core.events import (
     PortsHeld,
     TaskStarted,
 )
-from tflaunch.core.job_state import Job, Phase
+from tflaunch.core.job_state import Phase
 from tflaunch.core.states import CODE, NETWORK
 from tflaunch.errors import EXIT_PREFLIGHT
 from tflaunch.explain import summary
-from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.plan import serialize
 
 pytestmark = pytest.mark.unit
@@ -33,16 +31,10 @@ HOSTS = {"worker": ["a", "b"]}
 
 
 def said(*starts: TaskStarted, **fields: object) -> list[str]:
-    plan = clustered(HOSTS, **fields)._replace(preflight=False)
-    job, lines = step.begin_job("run", plan, 0.0), []
-    before: list[Event] = [HostJoined("a"), HostJoined("b")]
-    before += [NamesResolved("a", {"b": "10.0.0.2"}), NamesResolved("b", {"a": "10.0.0.1"})]
-    before += [PortsHeld("a", {"worker:0": 2222}), PortsHeld("b", {"worker:1": 2222})]
-    for event in (*before, *starts):
-        after, _ = step.step(job, event, 0.0)
-        lines += messages_about(job, event, after, 0.0, Logs("logs", lambda _task, _lines: []))
-        job = after
-    return [line for line in lines if line.startswith("warning")]
+    history = History(clustered(HOSTS, **fields)).happens(HostJoined("a"), HostJoined("b"))
+    history.happens(NamesResolved("a", {"b": "10.0.0.2"}), NamesResolved("b", {"a": "10.0.0.1"}))
+    history.happens(PortsHeld("a", {"worker:0": 2222}), PortsHeld("b", {"worker:1": 2222}))
+    return [line for event in starts for line in history.told(event) if line.startswith("warning")]
 
 
 def started(host: str, task: str, **facts: object) -> TaskStarted:
@@ -55,27 +47,24 @@ def test_different_versions_of_tensorflow_are_named_with_their_hosts() -> None:
         assert said(started("a", "worker:0", tensorflow="2.16"), started("b", "worker:1", tensorflow=second)) == lines
 
 
-def joined(gpus: int | None, **fields: object) -> tuple[Job, list[str]]:
-    plan = clustered({"worker": ["a:1", "a:2"]}, **fields)
-    before, event = step.begin_job("run", plan, 0.0), HostJoined("a", gpus=gpus)
-    after, _ = step.step(before, event, 1.0)
-    return after, messages_about(before, event, after, 1.0, Logs("logs", lambda _task, _lines: []))
+def joined(gpus: int | None, **fields: object) -> tuple[History, list[str]]:
+    history = History(clustered({"worker": ["a:1", "a:2"]}, **fields))
+    return history, history.told(HostJoined("a", gpus=gpus))
 
 
 def test_gpus_that_are_not_there_are_a_refusal() -> None:
     """TensorFlow would train on the CPU, or the cluster would fail with a riddle: nothing is started."""
-    job, _ = joined(1, roles={"worker": {"gpus": 1}})
-    assert job.exit_code == EXIT_PREFLIGHT
-    assert job.culprit is not None
-    assert job.culprit.message == "a has 1 GPU, and its tasks are assigned 2: correct `gpus` in roles or hosts"
+    history, _ = joined(1, roles={"worker": {"gpus": 1}})
+    assert history.job.exit_code == EXIT_PREFLIGHT
+    assert history.culprit.message == "a has 1 GPU, and its tasks are assigned 2: correct `gpus` in roles or hosts"
 
 
 @pytest.mark.parametrize("gpus", [None, 2, 0])
 def test_gpus_that_are_enough_or_cannot_be_counted_are_not_refused(gpus: int | None) -> None:
     """The host may have a driver other than NVIDIA's; on a machine without any GPU, a job is tried out."""
-    job, lines = joined(gpus, roles={"worker": {"gpus": 1}})
+    history, lines = joined(gpus, roles={"worker": {"gpus": 1}})
     without = "warning: a has no GPU, and its tasks are assigned 2: they train on the CPU"
-    assert (job.culprit, lines) == (None, [without] if gpus == 0 else [])
+    assert (history.job.culprit, lines) == (None, [without] if gpus == 0 else [])
 
 
 def test_tasks_that_share_gpus_are_named_before_the_start() -> None:
@@ -94,10 +83,9 @@ def test_tasks_that_share_gpus_are_named_before_the_start() -> None:
 def test_a_host_to_which_the_code_cannot_be_brought_ends_the_job() -> None:
     """Before any task starts, so that none runs with half of each version of a file."""
     history = History(clustered({"worker": ["a", "b"]}, sync={}))
-    job = history.happens(HostJoined("a"), HostJoined("b"), HostRefused("a", CODE, "big changed while it was sent")).job
-    assert (job.phase, job.exit_code) == (Phase.ENDED, EXIT_PREFLIGHT)
-    assert job.culprit is not None
-    assert job.culprit.message == "the files of `sync` cannot be brought to a: big changed while it was sent"
+    history.happens(HostJoined("a"), HostJoined("b"), HostRefused("a", CODE, "big changed while it was sent"))
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, EXIT_PREFLIGHT)
+    assert history.culprit.message == "the files of `sync` cannot be brought to a: big changed while it was sent"
 
 
 # ---- private networks
@@ -108,21 +96,19 @@ def private_job() -> History:
 
 
 def test_a_host_without_private_networks_ends_the_job() -> None:
-    job = private_job().happens(HostJoined(HERE), HostRefused(HERE, NETWORK, "user.max_user_namespaces is 0")).job
-    assert (job.phase, job.exit_code) == (Phase.ENDED, 3)
-    assert job.culprit is not None
-    assert job.culprit.message.splitlines() == [
+    history = private_job().happens(HostJoined(HERE), HostRefused(HERE, NETWORK, "user.max_user_namespaces is 0"))
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
+    assert history.culprit.message.splitlines() == [
         '"network": "private" is not possible on localhost: user.max_user_namespaces is 0',
         'allow it there, or write "network": "fenced", which keeps other hosts out but not users of this one',
     ]
 
 
 def test_a_network_without_a_way_out_is_told_before_the_start() -> None:
-    history, event = private_job(), HostJoined(HERE, "", "no pasta")
-    before, after = history.job, history.happens(event).job
-    told = messages_about(before, event, after, history.now, Logs("logs", lambda _task, _lines: []))
+    history = private_job()
+    told = history.told(HostJoined(HERE, "", "no pasta"))
     assert told == ["warning: tasks have no way out of the private network of localhost: no pasta"]
-    assert after.phase is Phase.PREPARING
+    assert history.job.phase is Phase.PREPARING
 
 
 def test_a_journal_of_an_earlier_version_can_be_read() -> None:

@@ -39,7 +39,6 @@ from tflaunch.core.events import (
 )
 from tflaunch.core.job_state import Phase
 from tflaunch.explain import summary
-from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.plan.attempts import addresses
 
 pytestmark = pytest.mark.unit
@@ -134,8 +133,7 @@ def test_the_first_failure_is_the_culprit_and_its_code_the_jobs() -> None:
     assert max(graces) <= 0.25  # they ignore TERM, and cannot be saved
     history.ends("worker:0", 1).ends("worker:2", None, 9).happens(TaskGone(HERE, "worker:1", 0))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 7)
-    assert history.job.culprit is not None
-    assert history.job.culprit.name == "worker:1"
+    assert history.culprit.name == "worker:1"
 
 
 def test_a_gang_restarts_on_new_ports_after_its_backoff() -> None:
@@ -215,16 +213,14 @@ def test_ctrl_c_gives_grace_a_second_one_kills_and_the_third_waits_for_nothing()
 def test_the_deadline_ends_the_job_with_124() -> None:
     """It is the culprit, and the job is not retried."""
     history = mirrored(1, timeouts={"deadline": 50}).wait()
-    assert history.job.culprit is not None
-    assert history.job.culprit.name == "deadline"
+    assert history.culprit.name == "deadline"
     assert history.ends("worker:0", None, 15).job.exit_code == 124
 
 
 def test_the_finish_limit_counts_from_the_first_clean_exit() -> None:
     """Uneven data leaves one worker blocked in a collective operation."""
     history = mirrored(2, timeouts={"finish": 20}).ends("worker:0").wait()
-    assert history.job.culprit is not None
-    assert "worker:1" in history.job.culprit.message
+    assert "worker:1" in history.culprit.message
     assert history.ends("worker:1", None, 9).job.exit_code == 124
 
 
@@ -441,11 +437,10 @@ def test_a_noticed_hang_is_that_of_its_attempt() -> None:
     assert history.known.noticed_of(history.job) == ""
     history.happens(HangNoticed(0, "worker:0 sleeps"), BreakpointReached(HERE, "worker:0", 0, "a.py", 1, "f"))
     assert history.known.noticed_of(history.job) == ""
-    gone, logs = HangNoticed(0, ""), Logs("", lambda *_: [])
-    assert messages_about(history.job, gone, history.job, 0.0, logs, history.known) == []
-    history.happens(BreakpointLeft(HERE, "worker:0", 0))
-    assert messages_about(history.job, gone, history.job, 0.0, logs, history.known) == ["the tasks go on"]
-    history.ends("worker:0", None, 9)
+    assert history.told(HangNoticed(0, "")) == []
+    history.happens(HangNoticed(0, "worker:0 sleeps"), BreakpointLeft(HERE, "worker:0", 0))
+    assert history.told(HangNoticed(0, "")) == ["the tasks go on"]
+    history.happens(HangNoticed(0, "worker:0 sleeps")).ends("worker:0", None, 9)
     assert history.known.noticed_of(history.job) == ""
 
 
@@ -512,14 +507,12 @@ def test_what_is_out_of_reach_is_named_and_nothing_starts() -> None:
     history = prepared(FAR).happens(PeersProbed("a", {"worker:2": "timed out"}))
     assert history.job.phase is Phase.PREPARING
     history.happens(PeersProbed("b", {"worker:0": "connection refused"}))
-    job = history.job
-    assert (job.phase, job.exit_code) == (Phase.ENDED, 3)
-    assert job.culprit is not None
-    assert job.culprit.message.splitlines()[:2] == [
+    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
+    assert history.culprit.message.splitlines()[:2] == [
         "a cannot reach worker:2 at b:2223: timed out",
         "b cannot reach worker:0 at a:2222: connection refused",
     ]
-    assert "hosts.X.address" in job.culprit.message
+    assert "hosts.X.address" in history.culprit.message
 
 
 @pytest.mark.parametrize(

@@ -401,9 +401,7 @@ def test_a_host_that_cannot_store_the_checkpoint_fails_the_attempt(tmp_path: Pat
     cluster.hosts["h2"].is_full = True
     cluster.begin()
     assert [event.reason for event in cluster.said if isinstance(event, HostRefused)] == ["the disk is full"]
-    culprit = cluster.job.job.culprit
-    assert culprit is not None
-    assert culprit.message == "the newest checkpoint cannot be put on h2: the disk is full"
+    assert cluster.job.culprit.message == "the newest checkpoint cannot be put on h2: the disk is full"
 
 
 def test_a_link_is_lost_while_a_checkpoint_is_awaited(tmp_path: Path) -> None:

@@ -14,12 +14,10 @@ from support.played_agent import PlayedAgent
 from support.specs import clustered
 from support.ungreeted_run import UngreetedRun
 from tflaunch.core import time_limits
-from tflaunch.core.events import BreakpointLeft, BreakpointReached, Event, TimePassed
+from tflaunch.core.events import BreakpointLeft, BreakpointReached, TimePassed
 from tflaunch.core.job_state import Phase
 from tflaunch.core.states import Breakpoint
-from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import Status
-from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.debug import LINK_LOST
 from tflaunch.features.debug.debugger_relay import Debugging
 from tflaunch.records import as_json, read_record
@@ -61,26 +59,20 @@ def test_who_quits_ends_the_run() -> None:
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 143)
 
 
-def told(history: History, event: Event) -> list[str]:
-    before = history.job
-    history.happens(event)
-    return messages_about(before, event, history.job, history.now, Logs("logs", lambda *_: []))
-
-
 def test_users_hear_where_a_task_waits_and_how_to_get_there() -> None:
     history = mirrored()
     sentence = "worker:1 waits at a breakpoint in train.py, line 40, in step: tflaunch debug run worker:1"
-    assert told(history, REACHED) == [sentence]
-    shown = status(history.job, StatusInputs(0.0, "logs", True, history.now))
+    assert history.told(REACHED) == [sentence]
+    shown = history.status()
     assert read_record(Status, json.loads(json.dumps(as_json(shown)))) == shown
     assert [task.breakpoint for task in shown.tasks] == [None, "train.py, line 40, in step"]
     assert [task.state for task in shown.tasks] == ["running", "running"]
     table = layout.table(shown, now=history.now)
     assert sentence in table
     assert "worker:1  at breakpoint" in table
-    assert told(history, LEFT) == []
-    assert "breakpoint" not in layout.table(status(history.job, StatusInputs(0.0, "logs", True, 1.0)), now=2.0)
-    (stops,) = told(history, LEFT._replace(is_quit=True))
+    assert history.told(LEFT) == []
+    assert "breakpoint" not in layout.table(history.status(), now=history.now)
+    (stops,) = history.told(LEFT._replace(is_quit=True))
     assert stops.startswith("ending worker:0, worker:1, as the debugger of worker:1 asks")
     assert str(Breakpoint("<string>", 3, "<module>")) == "<string>, line 3"
 

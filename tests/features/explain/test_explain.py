@@ -11,7 +11,6 @@ import pytest
 from support.job_history import HERE, parameter_server
 from support.launch import PATIENCE, Launch
 from tflaunch.core.events import TaskExited
-from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.explain.explanation import explain_run
 
 pytestmark = pytest.mark.cli
@@ -90,6 +89,5 @@ def test_what_has_just_failed_is_explained_and_shown_first(launch: Launch) -> No
 
 def test_the_sentence_of_a_live_run_names_servers_that_have_ended() -> None:
     history = parameter_server().happens(TaskExited(HERE, "ps:0", 0, 0, None, 0.0))
-    shown = status(history.job, StatusInputs(0.0, "/logs", True, history.now, known=history.known))
-    told = explain_run(history.job, shown, lambda *_: [], history.now, history.known)
+    told = explain_run(history.job, history.status(), lambda *_: [], history.now, history.known)
     assert told.sentence.startswith("running; ps:0 ended with code 0, though the job still needs it; ")

@@ -16,7 +16,6 @@ from tflaunch.core import policy
 from tflaunch.core.events import HostJoined, PortsHeld, TaskStarted, TimePassed
 from tflaunch.core.measures import Progress
 from tflaunch.explain.run_status import TaskStatus
-from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import Evidence, Frame, Process, Socket, Thread
 from tflaunch.features.hang.evidence_collector import gather
@@ -429,7 +428,7 @@ def late(strategy: str, frames: tuple[Frame, ...], cpu: float = 0.0, step: int |
     history.happens(TimePassed())
     about: dict[str, Any] = {} if step is None else {"step": step, "age": 1.0}
     found = {name: evidence(name, thread(*frames), cpu=cpu, **about) for name in names}
-    return hang.explain_late_start(history.job, status(history.job, StatusInputs(0.0, "", True, history.now)), found)
+    return hang.explain_late_start(history.job, history.status(), found)
 
 
 SERVERS, MIRRORED = "parameter_server", "multi_worker_mirrored"

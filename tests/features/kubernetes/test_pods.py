@@ -22,7 +22,6 @@ from tflaunch.core.time_limits import next_deadline
 from tflaunch.discovery import prepare
 from tflaunch.errors import SpecError
 from tflaunch.explain import summary
-from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.features.kubernetes import kubectl, pod_state, pods
 from tflaunch.features.kubernetes import pod_connectors as transport
 from tflaunch.features.kubernetes.kubectl import NAME, RUN_LABEL, KubectlError, KubernetesPlan, cluster_of
@@ -334,12 +333,9 @@ def test_an_agent_is_gone_with_its_container_and_not_before(later: PodState, rea
 def test_what_is_told_of_pods() -> None:
     """A delay once for all hosts that lack the same; that their files are deleted; how TensorBoard is reached."""
     history = History(_plan(tensorboard="/logs"))
-    logs = Logs("logs", lambda *_: [])
 
     def told(host: str, reason: str) -> list[str]:
-        before, event = history.job, HostDelayed(host, reason)
-        history.happens(event)
-        return messages_about(before, event, history.job, history.now, logs)
+        return history.told(HostDelayed(host, reason))
 
     assert told("night-ly-worker-0", "no node") == ["waiting for night-ly-worker-0: no node"]
     assert told("night-ly-worker-1", "no node") == []
@@ -420,10 +416,8 @@ def test_the_cause_that_kubernetes_tells_is_that_of_the_end() -> None:
         history.happens(HostJoined(host, "10.0.0.1", "", 0))
     lost = "night-ly-worker-0"
     job = history.happens(HostLost(lost, "its pod was deleted")).job
-    assert job.culprit is not None
     known = NOTHING.noted(HostEndExplained(lost, "evicted: no disk"), history.now)
     explained = known.explained(job).culprit
-    assert explained is not None
-    assert (explained.name, explained.message) == (lost, "evicted: no disk")
+    assert (explained and (explained.name, explained.message)) == (lost, "evicted: no disk")
     late = NOTHING.noted(HostEndExplained("night-ly-ps-0", "evicted: no disk"), history.now)
     assert late.explained(job) is job

@@ -20,8 +20,6 @@ from support.played_agent import PlayedAgent
 from support.still_loop import StillLoop
 from support.ungreeted_run import supervision
 from tflaunch.core.annotations import Annotation, MemoryGrew
-from tflaunch.explain.messages import Logs, messages_about
-from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.memory.memory_growth import HostVitals, MemoryGrowth, VitalsMonitor, seconds_left, watch_memory
 from tflaunch.features.metrics.metrics import families
 from tflaunch.records import read_record
@@ -37,20 +35,15 @@ MIB, GIB, HOUR = 2.0**20, 2**30, 3600.0
 
 def said(history: History, *annotations: Annotation) -> list[str]:
     """Return the messages about annotations that come now."""
-    messages = []
-    for annotation in annotations:
-        job, known = history.job, history.known
-        history.happens(annotation)
-        messages += messages_about(job, annotation, job, history.now, Logs("/logs", lambda *_: []), known)
-        assert history.job is job
+    before, messages = history.job, [line for annotation in annotations for line in history.told(annotation)]
+    assert history.job is before
     return messages
 
 
 def shown(history: History) -> tuple[dict[str, Any], str]:
     """Return the tasks of the status, and how `ps` shows it."""
-    current = status(history.job, StatusInputs(0.0, "/logs", True, history.now, known=history.known))
-    text = layout.table(current, 200, history.now)
-    return {task.task: task for task in current.tasks}, text
+    current = history.status()
+    return {task.task: task for task in current.tasks}, layout.table(current, 200, history.now)
 
 
 def test_memory_that_grows_is_shown_with_when_it_is_full() -> None:
@@ -60,8 +53,8 @@ def test_memory_that_grows_is_shown_with_when_it_is_full() -> None:
     tasks, text = shown(history)
     assert tasks["worker:1"].memory_full_at == history.now + 7000
     assert sentence in text
-    current = status(history.job, StatusInputs(0.0, "/logs", True, history.now, known=history.known))
-    values = {sample.name: sample.value for family in families(current, 0.0) for sample in family.samples}
+    found = families(history.status(), 0.0)
+    values = {sample.name: sample.value for family in found for sample in family.samples}
     assert values["tflaunch_task_memory_growth_bytes_per_second"] == 10 * 2**20
     assert said(history, MemoryGrew(HERE, "worker:1", 0, 0.0, 0.0)) == []
     assert shown(history)[0]["worker:1"].memory_full_at is None

@@ -7,7 +7,6 @@ import pytest
 from support.job_history import HERE, History
 from support.specs import clustered
 from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, TaskStarted, TimePassed
-from tflaunch.explain.status import StatusInputs, status
 from tflaunch.features.metrics import metrics
 
 pytestmark = pytest.mark.unit
@@ -22,10 +21,9 @@ def test_metrics_say_who_listens_and_how_long_a_cluster_has_not_formed() -> None
     history.happens(PortOpened(HERE, "worker:0", 0))
     history.now += 75
     history.happens(TimePassed())
-    current = status(history.job, StatusInputs(EPOCH, "/logs", True, history.now))
     samples = {
         (sample.name, sample.labels.get("task")): sample.value
-        for family in metrics.families(current, history.now + EPOCH)
+        for family in metrics.families(history.status(EPOCH), history.now + EPOCH)
         for sample in family.samples
     }
     assert samples["tflaunch_cluster_waiting_seconds", None] == 75

@@ -89,8 +89,7 @@ def test_a_host_that_cannot_be_set_up_is_named_before_any_task_starts(tmp_path: 
     bed.hosts["h2"].done("`make env` failed with exit code 2; its output is in /log there", ("no rule", "stop"))
     bed.happens()
     assert (bed.job.job.phase, bed.job.job.exit_code) == (Phase.ENDED, 3)
-    assert bed.job.job.culprit is not None
-    assert bed.job.job.culprit.message.splitlines() == [
+    assert bed.job.culprit.message.splitlines() == [
         "`setup` is not possible on h2: `make env` failed with exit code 2; its output is in /log there;"
         " correct it, or what it needs there",
         "  no rule",
