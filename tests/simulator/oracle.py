@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from simulator.processes import Process
     from tflaunch.store.log_sink import Times
 
-_HASTE = 0.5  # seconds within which the supervisor learns that an agent has ended
 _CLOCKS = 0.5  # maximum error of a host's timestamps, in seconds, unless its agent was frozen
 _ALONE = ("parameter_server",)  # tasks have budgets of their own
 _STARTED = (Cause.TASK, Cause.NOT_STARTED)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import queue
 import re
 import subprocess
-import tempfile
 import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +47,6 @@ def stand_in(directory: Path) -> None:
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "main.py").write_text(_PROGRAM)
-
-
-@contextmanager
-def left_alone(port: int) -> Iterator[None]:
-    """Keep tests that run beside this one from occupying a port: its holder does not listen yet."""
-    with Path(tempfile.gettempdir(), f"tflaunch-tests-{os.getuid()}-port-{port}").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 class Said:

@@ -45,11 +45,6 @@ def parsed(text: str, suffix: str) -> dict[str, object]:
     return dict(load.parse_spec_file(SpecFile(f"cluster{suffix}", Path(), suffix, text)))
 
 
-@pytest.fixture(autouse=True)
-def _no_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TFLAUNCH_CONFIG", "")
-
-
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_what_is_written_passes_the_check(suffix: str) -> None:
     for number, roles in enumerate(ROLES):

@@ -41,9 +41,16 @@ def test_it_serves_an_ended_run_until_a_signal(launch: Launch) -> None:
 
 
 def test_it_serves_a_live_run_on_a_port_of_its_own(launch: Launch) -> None:
-    """In addition to the run's own TensorBoard, on the port that the user chooses."""
+    """In addition to the run's own TensorBoard, which is told and shown, on the port that the user chooses."""
     running = launch.start("up", job(launch, UNTIL_GO))
     own = int(Said(running).until(URL)[1])
+    current = launch.status()
+    url = f"http://localhost:{own}/"
+    assert current["tensorboard"] == {"url": url, "host": None, "tunnel": None, "container": None}
+    (shown,) = [task for task in current["tasks"] if task["task"] == "tensorboard"]
+    assert (shown["address"], shown["state"]) == (f"localhost:{own}", "running")
+    assert f"TensorBoard: {url}" in launch.run("ps").stdout
+    assert psutil.Process(shown["pid"]) in launch.survivors()
     (wanted,) = free_ports(1)
     serving = launch.start("tensorboard", "--port", str(wanted))
     assert int(Said(serving).until(URL)[1]) == wanted != own
@@ -52,6 +59,7 @@ def test_it_serves_a_live_run_on_a_port_of_its_own(launch: Launch) -> None:
     assert answers(own)
     (launch.directory / "go").touch()
     assert running.wait(PATIENCE) == 0
+    assert not launch.survivors()
 
 
 def test_a_port_that_is_taken_just_before_it_listens(launch: Launch) -> None:
