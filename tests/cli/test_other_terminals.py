@@ -33,8 +33,7 @@ def detached(launch: Launch, script: str, *arguments: object, **fields: Any) -> 
 def test_a_detached_run_outlives_its_terminal(launch: Launch) -> None:
     """The terminal hangs up and its session is killed; `wait` elsewhere returns the job's exit code."""
     spec = launch.shell(UNTIL_GO + "exit 7", strategy="none", restart={"max": 0})
-    terminal = Terminal(launch, f"{TFLAUNCH} up -d {spec}; echo ready; sleep 9999")
-    terminal.read_until(b"ready")
+    terminal = Terminal(launch, f"{TFLAUNCH} up -d {spec}; echo ready; sleep 9999", b"ready")
     terminal.hang_up()
     waiting = launch.start("wait")
     (launch.directory / "go").touch()

@@ -93,8 +93,8 @@ def test_commands_run_in_containers(engine: Engine, launch: Launch, containers: 
     ids = [engine.docker("inspect", "--format", "{{.Config.Hostname}}", name).strip() for name in containers]
     expected = [f"{name} | {ids[number]} /state worker:{number}" for number, name in enumerate(containers)]
     assert (sorted(on_all.stdout.splitlines()), on_all.returncode) == (expected, 3)
-    terminal = Terminal(launch, "tflaunch exec worker:1 -- sh -c 'trap exit\\ 4 INT; tty; while :; do sleep 0.1; done'")
-    terminal.read_until(b"/dev/pts/")
+    script = "trap exit\\ 4 INT; tty; while :; do sleep 0.1; done"
+    terminal = Terminal(launch, f"tflaunch exec worker:1 -- sh -c '{script}'", b"/dev/pts/")
     terminal.type(b"\x03")
     assert terminal.read_to_end()[1] == 4
     left = launch.start("exec", "worker:1", "--", "sh", "-c", "echo up; sleep 654")

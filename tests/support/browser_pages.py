@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from support import waiting
 from support.web_pages import Server
@@ -55,6 +55,22 @@ def signed_in(browser: Browser, server: Server) -> Iterator[Page]:
     context.close()
     trouble = [what for what in trouble if not what.startswith("data:") and _CHANGED not in what]
     assert not trouble, trouble
+
+
+def show(page: Page, path: str, selector: str) -> None:
+    """Open a view, and wait until it has something."""
+    page.goto(path)
+    page.wait_for_selector(selector)
+
+
+def press(page: Page, key: str, selector: str, **how: Any) -> None:
+    page.keyboard.press(key)
+    page.wait_for_selector(selector, **how)
+
+
+def click(page: Page, what: str, selector: str) -> None:
+    page.click(what)
+    page.wait_for_selector(selector)
 
 
 def fits_a_phone(page: Page) -> bool:

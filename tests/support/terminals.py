@@ -21,7 +21,8 @@ _PAUSE = 10.0  # seconds between two presses of a key: the first ends a slow pro
 class Terminal:
     """A terminal with a session of its own that runs a shell script."""
 
-    def __init__(self, launch: Launch, script: str) -> None:
+    def __init__(self, launch: Launch, script: str, until: bytes = b"") -> None:
+        """Start it, and wait until it shows some text."""
         self.master, slave = pty.openpty()
         self.process = subprocess.Popen(
             ["setsid", "--ctty", "sh", "-c", script],
@@ -29,6 +30,7 @@ class Terminal:
         )  # fmt: skip
         launch.started.append(self.process)
         os.close(slave)
+        self.read_until(until)
 
     def read_until(self, words: bytes) -> str:
         """Wait until it shows this text, and return what it has shown until then."""
@@ -41,8 +43,10 @@ class Terminal:
         self.read_until(question)
         self.type(words)
 
-    def type(self, words: bytes) -> None:
+    def type(self, words: bytes, until: bytes = b"") -> str:
+        """Type, and return what it shows until this text."""
         os.write(self.master, words)
+        return self.read_until(until)
 
     def resize(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))

@@ -27,6 +27,11 @@ class Place:
         self.marks = Marks(path / "marks.jsonl")
         self.log = TaskLog(TASK, path_of(path, TASK), self.marks, times_of(path / "times", TASK))
 
+    def say(self, data: bytes, seconds: float = 0.0) -> Place:
+        """Write output of the task, ``seconds`` after NOW."""
+        self.log.append(data, [(0, NOW + seconds)])
+        return self
+
     def next(self) -> Place:
         self.log.close()
         self.marks.close()
@@ -49,12 +54,11 @@ class Place:
 
 def test_a_line_of_ours_begins_on_its_own_line_after_another_supervisor_was_killed(tmp_path: Path) -> None:
     """That one had written half of a line."""
-    place = Place(tmp_path)
-    place.log.append(b"half", [(0, NOW)])
+    place = Place(tmp_path).say(b"half")
     again = place.next()
     again.log.lose(0, "the end is missing", NOW)
     assert again.text() == "half\n---- tflaunch: the end is missing ----\n"
-    again.log.append(b"mo", [(0, NOW)])
+    again.say(b"mo")
     last = again.next()
     assert last.kept() == (0, 6)
     last.log.begin_attempt(1, NOW)
@@ -63,31 +67,29 @@ def test_a_line_of_ours_begins_on_its_own_line_after_another_supervisor_was_kill
 
 def test_words_of_ours_do_not_count_as_the_tasks(tmp_path: Path) -> None:
     """Neither those between attempts nor those at missing output."""
-    place = Place(tmp_path)
-    place.log.append(b"no end", [(0, NOW)])
+    place = Place(tmp_path).say(b"no end")
     place.log.begin_attempt(2, NOW)
-    place.log.append(b"abc\n", [(0, NOW)])
+    place.say(b"abc\n")
     place.log.lose(100, "100 bytes are missing", NOW)
-    place.log.append(b"d\n", [(0, NOW)])
+    place.say(b"d\n")
     assert place.text() == (
         "no end\n---- tflaunch: worker:0 attempt 2 ----\nabc\n---- tflaunch: 100 bytes are missing ----\nd\n"
     )
     again = place.next()
     assert again.kept() == (2, 106)
-    again.log.append(b"efg\n", [(0, NOW)])
+    again.say(b"efg\n")
     assert again.next().kept() == (2, 110)
 
 
 def test_a_supervisor_may_be_killed_between_its_mark_and_its_words(tmp_path: Path) -> None:
     """The mark records where the output would have ended."""
-    place = Place(tmp_path)
-    place.log.append(b"abc\n", [(0, NOW)])
+    place = Place(tmp_path).say(b"abc\n")
     place.log.begin_attempt(1, NOW)
     place.log.close()
     path_of(tmp_path, TASK).write_text("abc\n---- tfl")
     again = Place(tmp_path)
     assert again.log.attempt == 1
-    again.log.append(b"hello\n", [(0, NOW)])
+    again.say(b"hello\n")
     assert again.next().kept() == (1, 6)
 
 
@@ -98,8 +100,7 @@ def test_the_tail_keeps_blank_lines_but_for_those_at_the_end(tmp_path: Path) -> 
     """
     assert tail(tmp_path, TASK, 9) == []
     path_of(tmp_path, TASK).write_text("earlier\n")
-    place = Place(tmp_path)
-    place.log.append(b"now\n", [(0, NOW)])
+    place = Place(tmp_path).say(b"now\n")
     assert place.next().kept() == (0, 4)
     assert tail(tmp_path, TASK, 9) == ["earlier", "now"]
     path_of(tmp_path, TASK).write_text("KeyError: 'a'\n\nDuring handling\n\n \n")
@@ -116,7 +117,7 @@ def test_the_index_tells_when_words_were_written(tmp_path: Path) -> None:
     place.log.append(b"one\ntwo\n", [(0, NOW), (4, NOW + 1)])
     place.log.append(b"three", [(0, NOW + 1.02)])  # written together with the output before it
     place.log.begin_attempt(1, NOW + 5)
-    place.log.append(b"four\n", [(0, NOW + 6)])
+    place.say(b"four\n", 6)
     assert place.times() == [(0, 0), (1, 4), (5, 14), (6, 53)]
     assert (tmp_path / "times").stat().st_mode & 0o077 == 0
 
@@ -125,7 +126,7 @@ def test_time_goes_back_only_when_a_clock_was_set(tmp_path: Path) -> None:
     """Clocks of hosts are known to within a few milliseconds. A gap has the time of the words before it."""
     place = Place(tmp_path)
     place.log.append(b"ab", [(0, NOW), (1, NOW - 0.2)])
-    place.log.append(b"c", [(0, NOW + 1)])
+    place.say(b"c", 1)
     place.log.append(b"d\n", [(0, NOW - 3600)])
     assert place.times() == [(0, 0), (1, 2), (-3600, 3)]
     place.log.lose(9, "9 bytes are missing", NOW + 20)
@@ -135,15 +136,13 @@ def test_time_goes_back_only_when_a_clock_was_set(tmp_path: Path) -> None:
 
 def test_an_index_goes_on_after_its_writer_was_killed(tmp_path: Path) -> None:
     """Without an incomplete entry, and without entries for output that was never written."""
-    place = Place(tmp_path)
-    place.log.append(b"one\n", [(0, NOW)])
+    place = Place(tmp_path).say(b"one\n")
     place.log.append(b"two\n", [(0, NOW + 1), (2, NOW + 2)])
     place.log.close()
     os.truncate(path_of(tmp_path, TASK), 5)
     with times_of(tmp_path / "times", TASK).open("ab") as file:
         file.write(b"torn")
-    again = Place(tmp_path)
-    again.log.append(b"x\n", [(0, NOW + 3)])
+    again = Place(tmp_path).say(b"x\n", 3)
     assert again.times() == [(0, 0), (1, 4), (3, 5)]
 
 
@@ -162,12 +161,11 @@ def full_disk(file: Path) -> Iterator[None]:
 
 def test_a_full_disk_costs_words_and_their_times(tmp_path: Path) -> None:
     """The log states how much is missing, and later output has its position and time again."""
-    place = Place(tmp_path)
-    place.log.append(b"one\n", [(0, NOW)])
+    place = Place(tmp_path).say(b"one\n")
     with full_disk(path_of(tmp_path, TASK)):
         place.log.append(b"two\nthree\n", [(0, NOW + 1), (4, NOW + 2)])
-        place.log.append(b"x\n", [(0, NOW + 2)])
-    place.log.append(b"four\n", [(0, NOW + 3)])
+        place.say(b"x\n", 2)
+    place.say(b"four\n", 3)
     gap = "---- tflaunch: 12 bytes of output are missing here: there was no room for them ----\n"
     assert (place.text(), "12 bytes" in place.log.trouble()) == (f"one\n{gap}four\n", True)
     assert place.times()[-1] == (3, 4)
@@ -176,15 +174,14 @@ def test_a_full_disk_costs_words_and_their_times(tmp_path: Path) -> None:
 
 def test_no_words_are_taken_for_those_of_another_attempt(tmp_path: Path) -> None:
     """If there was no room for the line between two attempts, it precedes the next output."""
-    place = Place(tmp_path)
-    place.log.append(b"one\n", [(0, NOW)])
+    place = Place(tmp_path).say(b"one\n")
     with full_disk(path_of(tmp_path, TASK)), full_disk(tmp_path / "marks.jsonl"):
-        place.log.append(b"two\n", [(0, NOW)])
+        place.say(b"two\n")
         place.log.begin_attempt(1, NOW)
-        place.log.append(b"three\n", [(0, NOW)])
+        place.say(b"three\n")
     with full_disk(tmp_path / "marks.jsonl"):
-        place.log.append(b"four\n", [(0, NOW)])
-    place.log.append(b"five\n", [(0, NOW)])
+        place.say(b"four\n")
+    place.say(b"five\n")
     first, second = ("---- tflaunch: " + missing(size) + " ----\n" for size in (4, 11))
     assert place.text() == f"one\n{first}---- tflaunch: worker:0 attempt 1 ----\n{second}five\n"
     assert place.next().kept() == (1, 16)
@@ -193,13 +190,12 @@ def test_no_words_are_taken_for_those_of_another_attempt(tmp_path: Path) -> None
 def test_a_full_disk_under_the_index_costs_times(tmp_path: Path) -> None:
     """The log has priority, and the index is created as soon as there is room."""
     (tmp_path / "times").write_text("no directory")
-    place = Place(tmp_path)
-    place.log.append(b"one\n", [(0, NOW)])
+    place = Place(tmp_path).say(b"one\n")
     (tmp_path / "times").unlink()
-    place.log.append(b"two\n", [(0, NOW + 1)])
+    place.say(b"two\n", 1)
     with full_disk(times_of(tmp_path / "times", TASK)):
-        place.log.append(b"six\n", [(0, NOW + 2)])
-    place.log.append(b"ten\n", [(0, NOW + 3)])
+        place.say(b"six\n", 2)
+    place.say(b"ten\n", 3)
     assert (place.text(), place.times()) == ("one\ntwo\nsix\nten\n", [(1, 4), (3, 12)])
 
 
@@ -254,10 +250,9 @@ def test_nothing_is_written_into_what_others_have_planted_later(tmp_path: Path, 
 
 def test_a_log_that_is_never_opened_costs_output_only(tmp_path: Path) -> None:
     path_of(tmp_path, TASK).mkdir()
-    place = Place(tmp_path)
-    place.log.append(b"one\n", [(0, NOW)])
+    place = Place(tmp_path).say(b"one\n")
     place.log.begin_attempt(1, NOW)
-    place.log.append(b"two\n", [(0, NOW)])
+    place.say(b"two\n")
     place.log.lose(9, "9 bytes are missing", NOW)
     assert "8 bytes could not be written: Is a directory" in place.log.trouble()
     place.log.close()

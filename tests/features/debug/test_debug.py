@@ -49,8 +49,7 @@ def test_leaving_the_debugger_leaves_a_clean_run(
 ) -> None:
     """It continues, or ends as with `tflaunch down`."""
     begin(launch, "worker:1")
-    terminal = Terminal(launch, "tflaunch debug worker:1")
-    terminal.read_until(b"(Pdb) ")
+    terminal = Terminal(launch, "tflaunch debug worker:1", b"(Pdb) ")
     (waits,) = [task for task in launch.status()["tasks"] if task["breakpoint"]]
     assert (waits["task"], waits["state"], waits["breakpoint"]) == ("worker:1", "running", "train.py, line 6, in step")
     assert "worker:1 waits at a breakpoint in train.py, line 6, in step: tflaunch debug " in launch.run("ps").stdout
@@ -67,20 +66,15 @@ def test_leaving_the_debugger_leaves_a_clean_run(
 def test_a_terminal_that_is_lost_can_come_back(launch: Launch) -> None:
     """After Ctrl-C and `kill -9` the task keeps waiting, and another terminal takes over from one that stays."""
     begin(launch, "worker:0", "worker:1")
-    beside = Terminal(launch, "tflaunch debug worker:0")
-    beside.read_until(b"(Pdb) ")
-    first = Terminal(launch, "exec tflaunch debug worker:1")
-    first.read_until(b"(Pdb) ")
+    beside = Terminal(launch, "tflaunch debug worker:0", b"(Pdb) ")
+    first = Terminal(launch, "exec tflaunch debug worker:1", b"(Pdb) ")
     first.type(b"\x03")
     shown, code = first.read_to_end()
     assert (code, "worker:1 keeps waiting: tflaunch debug " in shown) == (130, True), shown
-    second = Terminal(launch, "exec tflaunch debug worker:1")
-    second.read_until(b"(Pdb) ")
+    second = Terminal(launch, "exec tflaunch debug worker:1", b"(Pdb) ")
     second.hang_up()
-    third = Terminal(launch, "exec tflaunch debug worker:1")
-    third.read_until(b"(Pdb) ")
-    fourth = Terminal(launch, "exec tflaunch debug worker:1")
-    fourth.read_until(b"(Pdb) ")
+    third = Terminal(launch, "exec tflaunch debug worker:1", b"(Pdb) ")
+    fourth = Terminal(launch, "exec tflaunch debug worker:1", b"(Pdb) ")
     shown, code = third.read_to_end()
     assert (code, "another terminal debugs worker:1 now" in shown) == (0, True), shown
     unknown = launch.run("debug", "worker:7")

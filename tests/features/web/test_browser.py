@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from support.browser_pages import PATIENCE, signed_in
+from support.browser_pages import PATIENCE, click, press, show, signed_in
 from support.launch import Launch, clean_launch
 from support.readable import AGES, DURATIONS, SIGNALS
 from support.web_pages import TRAINING, Server, SimulatedRun, begin, newest, run_to_end
@@ -64,8 +64,7 @@ def test_the_link_of_the_terminal_opens_the_page(browser: Browser, server: Serve
         context = browser.new_context()
         context.set_default_timeout(PATIENCE)
         page = context.new_page()
-        page.goto(link)
-        page.wait_for_selector(f"text={expected}")
+        show(page, link, f"text={expected}")
         context.close()
     server.link = server.next_link()
 
@@ -86,16 +85,14 @@ def test_a_training_is_followed_live(page: Page, place: Launch) -> None:
     page.wait_for_selector(".chart canvas")
     page.wait_for_function("() => document.querySelector('.chart').getAttribute('aria-label') === 'loss'")
     assert page.locator(".table .space .badge:visible").all_text_contents() == ["running"] * 3
-    page.keyboard.press("2")
-    page.wait_for_selector(".logs .row:has-text('of worker:2')")
+    press(page, "2", ".logs .row:has-text('of worker:2')")
     page.wait_for_function(LATER, arg=[".logs .space", step_in(page, ".logs .space")])
     page.wait_for_function(AT_END)
     page.keyboard.press("/")
     page.keyboard.type("step 2 of worker:1")
     page.wait_for_function("() => document.querySelectorAll('.logs .row:not([hidden])').length === 1")
     assert page.text_content(".logs mark") == "step 2 of worker:1"
-    page.keyboard.press("Enter")
-    page.wait_for_selector("text=1 lines of the whole log")
+    press(page, "Enter", "text=1 lines of the whole log")
     page.fill(".logs input[type=search]", "qqq")
     page.wait_for_selector(".logs .empty:visible:text-is('No line matches.')")
     assert place.run("down", "-t", "0", run).returncode == 0
@@ -104,11 +101,9 @@ def test_a_training_is_followed_live(page: Page, place: Launch) -> None:
 def test_the_guilty_task_is_two_clicks_away(page: Page, failed_run: str) -> None:
     """From the list of runs: the failed run, then the task that its panel names; there is its traceback."""
     page.goto("/")
-    page.click(f"text={failed_run}")
-    page.wait_for_selector(".table .row:has-text('SIGTERM')")
+    click(page, f"text={failed_run}", ".table .row:has-text('SIGTERM')")
     assert "worker:2 exited with code 1" in (page.text_content(".panel.bad .verdict") or "")
-    page.click(".panel .culprit")
-    page.wait_for_selector("h1:text-is('worker:2')")
+    click(page, ".panel .culprit", "h1:text-is('worker:2')")
     page.wait_for_selector(".logs .row.grave:has-text('IndexError')")
     assert "IndexError: list index out of range" in (page.text_content(".panel.bad pre") or "")
     page.wait_for_selector(".plan pre:has-text('\"index\": 2')")
@@ -127,8 +122,7 @@ def test_a_run_that_does_not_exist_is_named(browser: Browser, server: Server) ->
     page = next(signed_in(browser, server))
     for path in ("/#/no-such-run", "/#/no-such-run/task/worker:0"):
         page.goto("about:blank")
-        page.goto(path)
-        page.wait_for_selector(".panel:visible:has-text('no-such-run')")
+        show(page, path, ".panel:visible:has-text('no-such-run')")
         assert "open the link" not in (page.text_content("body") or "")
         assert page.locator("button:has-text('Restart'):visible").count() == 0
     page.context.close()  # its console has the refusal, too
@@ -137,13 +131,10 @@ def test_a_run_that_does_not_exist_is_named(browser: Browser, server: Server) ->
 def test_a_log_says_that_it_begins_later(page: Page, place: Launch, failed_run: str) -> None:
     """Its first lines are found by the search of the whole log."""
     words = ".logs .note:visible:has-text('Earlier lines are left out here')"
-    page.goto(f"/#/{run_to_end(place, 'seq 100000 103000', name='long')}/logs")
-    page.wait_for_selector(words)
+    show(page, f"/#/{run_to_end(place, 'seq 100000 103000', name='long')}/logs", words)
     page.fill(".logs input[type=search]", "100007")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".logs .row:has-text('100007')")
-    page.goto(f"/#/{failed_run}/logs")
-    page.wait_for_selector(".logs .row:has-text('IndexError')")
+    press(page, "Enter", ".logs .row:has-text('100007')")
+    show(page, f"/#/{failed_run}/logs", ".logs .row:has-text('IndexError')")
     assert page.locator(words).count() == 0
 
 
@@ -184,8 +175,7 @@ def test_the_best_run_of_a_matrix_is_found_and_compared_in_four_clicks(page_of_m
     assert page.locator(".legend a").all_text_contents() == runs
     cells = page.locator(".plan tr", has_text="matrix.lr").locator("td").all_text_contents()
     assert cells == ["0.1", "0.2"]
-    page.keyboard.press("Escape")
-    page.wait_for_selector("[aria-label='Filter runs']")
+    press(page, "Escape", "[aria-label='Filter runs']")
 
 
 def test_runs_are_filtered_by_state_and_job_and_grouped(page_of_matrix: Page, matrix: Matrix) -> None:
@@ -204,14 +194,12 @@ def test_runs_are_filtered_by_state_and_job_and_grouped(page_of_matrix: Page, ma
 
 
 def test_of_a_thousand_tasks_only_those_in_view_are_rows(page: Page, thousand: SimulatedRun) -> None:
-    page.goto(f"/#/{thousand.name}")
-    page.wait_for_selector(".table .row:has-text('worker:0')")
+    show(page, f"/#/{thousand.name}", ".table .row:has-text('worker:0')")
     assert page.locator(".table .space .row").count() < 40
     page.evaluate("document.querySelector('.table .virtual').scrollTop = 79 * 400")
     page.wait_for_selector(".table .row:has-text('worker:93')")
     assert page.locator(".table .space .row").count() < 40
-    page.click(".head button:has-text('Memory')")
-    page.wait_for_selector(".table .space .row:has-text('worker:999')")
+    click(page, ".head button:has-text('Memory')", ".table .space .row:has-text('worker:999')")
     page.fill("input[type=search]", "worker:77")
     page.wait_for_function("() => document.querySelector('.table .space').style.height === `${11 * 34}px`")
 
@@ -220,8 +208,7 @@ def test_nothing_is_wider_than_a_phone(page: Page, failed_run: str) -> None:
     """That text has contrast, in both themes, axe-core says (test_browser_access.py)."""
     page.set_viewport_size({"width": 390, "height": 844})
     for path in ("/#/", f"/#/{failed_run}", f"/#/{failed_run}/timeline", f"/#/{failed_run}/task/worker:2"):
-        page.goto(path)
-        page.wait_for_selector("h1")
+        show(page, path, "h1")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import axe_playwright_python
 import pytest
 
+from support.browser_pages import click, press, show
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
@@ -31,26 +33,21 @@ def test_axe_finds_nothing(page: Page, restarted_run: str, failed_run: str, sche
     paths = ["", f"compare/{failed_run}/{restarted_run}", restarted_run, *(f"{failed_run}/{view}" for view in VIEWS)]
     found: dict[str, list[str]] = {}
     for path in paths:
-        page.goto(f"/#/{path}")
-        page.wait_for_selector(ready[path.partition("/")[0]])
+        show(page, f"/#/{path}", ready[path.partition("/")[0]])
         found[path] = findings(page)
-    page.keyboard.press("?")
-    page.wait_for_selector("dialog[open]")
+    press(page, "?", "dialog[open]")
     found["?"] = findings(page)
     page.keyboard.press("Escape")
     page.goto(f"/#/{failed_run}")
-    page.click("button:has-text('Run again')")
-    page.wait_for_selector("dialog[open]")
+    click(page, "button:has-text('Run again')", "dialog[open]")
     found["a question"] = findings(page)
     assert not any(found.values()), found
 
 
 def test_each_key_does_what_the_list_of_keys_says(page: Page, failed_run: str) -> None:
     """From the list of runs to a task and back, without a pointer."""
-    page.goto("/#/")
-    page.wait_for_selector(f".table .space a:text-is('{failed_run}')")
-    page.keyboard.press("?")
-    page.wait_for_selector("dialog dt:text-is('?') + dd:text-is('these keys')")
+    show(page, "/#/", f".table .space a:text-is('{failed_run}')")
+    press(page, "?", "dialog dt:text-is('?') + dd:text-is('these keys')")
     assert page.locator("dialog dt").count() == 8
     page.keyboard.press("Escape")
     page.keyboard.press("/")
@@ -60,11 +57,9 @@ def test_each_key_does_what_the_list_of_keys_says(page: Page, failed_run: str) -
     assert page.input_value("input[type=search]") == failed_run
     page.keyboard.press("j")
     assert page.get_attribute(".table [role=grid]", "aria-activedescendant") == page.get_attribute(".chosen", "id")
-    page.keyboard.press("Enter")
-    page.wait_for_selector(".panel.bad")
+    press(page, "Enter", ".panel.bad")
     for number, name in enumerate(page.locator(".tabs a").all_text_contents(), 1):
-        page.keyboard.press(str(number))
-        page.wait_for_selector(f".tabs a[aria-current=page]:text-is('{name}')")
+        press(page, str(number), f".tabs a[aria-current=page]:text-is('{name}')")
     page.keyboard.press("2")
     follow = page.get_by_role("button", name="Follow")
     assert follow.get_attribute("aria-pressed") == "true"
@@ -74,12 +69,9 @@ def test_each_key_does_what_the_list_of_keys_says(page: Page, failed_run: str) -
     for key in ("j", "ArrowDown", "k", "ArrowUp", "j"):
         page.keyboard.press(key)
     assert page.text_content(".table .chosen a") == "worker:1"
-    page.keyboard.press("Enter")
-    page.wait_for_selector("h1:text-is('worker:1')")
-    page.keyboard.press("Escape")
-    page.wait_for_selector(f"h1:text-is('{failed_run}')")
-    page.keyboard.press("b")
-    page.wait_for_selector("h1:text-is('Runs')")
+    press(page, "Enter", "h1:text-is('worker:1')")
+    press(page, "Escape", f"h1:text-is('{failed_run}')")
+    press(page, "b", "h1:text-is('Runs')")
     before = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.keyboard.press("t")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
@@ -91,8 +83,7 @@ def test_paper_has_all_tasks_in_ink(page: Page, failed_run: str) -> None:
     """Also those that the screen had no room for; what only a screen can do is left out."""
     page.emulate_media(color_scheme="dark")
     page.set_viewport_size({"width": 1280, "height": 300})
-    page.goto(f"/#/{failed_run}/logs")
-    page.wait_for_selector(".logs .row:has-text('IndexError')")
+    show(page, f"/#/{failed_run}/logs", ".logs .row:has-text('IndexError')")
     lines = page.locator(".logs .row:not([hidden])").count()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.browser_pages import signed_in
+from support.browser_pages import click, press, show, signed_in
 from support.launch import Launch
 from support.web_pages import Server, begin, newest, run_to_end
 
@@ -41,8 +41,7 @@ def test_an_ended_run_is_run_again_after_a_question(page: Page, place: Launch) -
     page.goto(f"/#/{run}")
     page.click("button:has-text('Run again')")
     assert f"Run {run} again?" in question(page)
-    page.keyboard.press("Escape")
-    page.wait_for_selector("dialog", state="detached")
+    press(page, "Escape", "dialog", state="detached")
     assert newest(place, "again") == run
     page.click("button:has-text('Run again')")
     assert page.locator("dialog .danger").count() == 0
@@ -53,29 +52,24 @@ def test_an_ended_run_is_run_again_after_a_question(page: Page, place: Launch) -
 
 
 def test_tasks_are_restarted_and_signalled_after_questions(page: Page, restartable: str, place: Launch) -> None:
-    page.goto(f"/#/{restartable}/task/worker:1")
-    page.wait_for_selector(".logs .row:has-text('step 2')")
+    show(page, f"/#/{restartable}/task/worker:1", ".logs .row:has-text('step 2')")
     page.click("button:has-text('Signal')")
     assert "Send a signal to worker:1?" in question(page)
     page.get_by_label("Signal", exact=True).select_option("SIGUSR1")
-    page.click("dialog .danger")
-    page.wait_for_selector(".logs .row:has-text('heard')")
+    click(page, "dialog .danger", ".logs .row:has-text('heard')")
     page.wait_for_selector(".figures div:has(dt:text-is('Attempt')) dd:text-is('1')")
     page.click(".actions button:has-text('Restart')")
     assert "Restart worker:1?" in question(page)
-    page.click("dialog .danger")
-    page.wait_for_selector(".figures div:has(dt:text-is('Attempt')) dd:text-is('2')")
+    click(page, "dialog .danger", ".figures div:has(dt:text-is('Attempt')) dd:text-is('2')")
     page.goto(f"/#/{restartable}")
     page.click(".actions button:has-text('Restart')")
     assert "Restart all tasks that train?" in question(page)
-    page.keyboard.press("Escape")
-    page.wait_for_selector("dialog", state="detached")
+    press(page, "Escape", "dialog", state="detached")
     assert place.status(restartable)["state"] == "running"
     page.focus("button:has-text('Stop')")
     page.keyboard.press("Enter")  # the keyboard is enough
     assert "Stop" in question(page)
-    page.keyboard.press("Enter")
-    page.wait_for_selector("h1 + .badge:text-is('stopped')")
+    press(page, "Enter", "h1 + .badge:text-is('stopped')")
     assert page.locator("button:has-text('Stop'):visible").count() == 0
     assert place.status(restartable)["exit_code"] == 143
 
@@ -86,15 +80,13 @@ def test_a_lost_server_and_an_ended_session_are_named(browser: Browser, restarta
     own_server = Server(place)
     own_server.sign_in()
     page = next(signed_in(browser, own_server))
-    page.goto(f"/#/{restartable}")
-    page.wait_for_selector("h1 + .badge:text-is('running')")
+    show(page, f"/#/{restartable}", "h1 + .badge:text-is('running')")
     own_server.process.kill()
     own_server.process.wait()
     page.wait_for_selector("#trouble:has-text('No answer since')")
     assert page.is_visible("h1 + .badge:text-is('running')")
     page.click(".actions button:has-text('Stop')")
-    page.click("dialog .danger")
-    page.wait_for_selector("dialog .trouble:text-is('no answer: tflaunch web has ended or cannot be reached')")
+    click(page, "dialog .danger", "dialog .trouble:text-is('no answer: tflaunch web has ended or cannot be reached')")
     page.keyboard.press("Escape")
     again = Server(place, "--port", own_server.port)
     page.wait_for_selector(".panel:has-text('tflaunch web was started again: open the link that it printed')")

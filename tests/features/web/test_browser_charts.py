@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.browser_pages import show
 from support.launch import Launch
 from support.web_pages import SimulatedRun
 from tflaunch.features.history.history_recorder import HistoryWriter
@@ -83,8 +84,7 @@ def test_metrics_may_have_any_name(page: Page, place: Launch, monkeypatch: pytes
     for at in range(3):
         odd = Figures(at, metrics=dict.fromkeys(names, 0.5))
         writer.add(Moment(begun + at, {"worker:0": odd, "worker:1": Figures(at, metrics={"loss": at})}))
-    page.goto(f"/#/{run.name}")
-    page.wait_for_selector(".chart canvas")
+    show(page, f"/#/{run.name}", ".chart canvas")
     shown = [chart.get_attribute("aria-label") for chart in page.locator(".chart").all()]
     assert shown[:4] == ["loss", *names]
     run.end()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.browser_pages import fits_a_phone
+from support.browser_pages import fits_a_phone, press, show
 from support.launch import Launch
 from support.web_pages import begin, run_to_end
 from tflaunch.features.profile.profiler import file_of, session_in
@@ -44,10 +44,8 @@ def text_of(page: Page, selector: str) -> str:
 
 def test_files_are_listed_and_downloaded(page: Page, collecting: str) -> None:
     """With size and age; a page among them is stored and not opened, and a spec has no secret."""
-    page.goto(f"/#/{collecting}")
-    page.wait_for_selector(".table .row:has-text('worker:0')")
-    page.keyboard.press("7")
-    page.wait_for_selector(".files h2:text-is('Collected')")
+    show(page, f"/#/{collecting}", ".table .row:has-text('worker:0')")
+    press(page, "7", ".files h2:text-is('Collected')")
     name = "worker-0/out/<img src=x onerror=alert(1)>.html"
     assert page.locator(".files table[aria-label='Collected'] a").all_text_contents() == [name]
     assert page.locator(".files img").count() == 0
@@ -64,8 +62,7 @@ def test_files_collected_at_the_end_appear(page: Page, place: Launch) -> None:
     directory.mkdir()
     script = "while ! [ -e go ]; do sleep 0.1; done; echo 1 > result.txt"
     run = begin(place, script, 1, name="late", collect=["result.txt"], workdir=str(directory))
-    page.goto(f"/#/{run}/files")
-    page.wait_for_selector(".files h2:text-is('Logs')")
+    show(page, f"/#/{run}/files", ".files h2:text-is('Logs')")
     page.wait_for_selector("code:has-text('tflaunch profile')")
     assert page.locator(".files h2:text-is('Collected')").count() == 0
     (directory / "go").touch()
@@ -139,8 +136,7 @@ def test_the_keyboard_is_enough(flame: Page) -> None:
     for _ in range(3):
         flame.keyboard.press("Escape")
     assert share(flame, FORWARD) == pytest.approx(0.6, abs=0.01)
-    flame.keyboard.press("Escape")
-    flame.wait_for_selector(".tasks")
+    press(flame, "Escape", ".tasks")
 
 
 def test_functions_are_found_and_a_damaged_profile_is_named(flame: Page) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from support.browser_pages import fits_a_phone
+from support.browser_pages import fits_a_phone, press, show
 from support.launch import Launch
 from support.web_pages import Server, api, begin, newest
 
@@ -58,10 +58,8 @@ def ran(place: Launch) -> Ran:
 
 def test_what_ran_is_shown(page: Page, ran: Ran) -> None:
     """With the difference between the commit and the code that ran, as text."""
-    page.goto(f"/#/{ran.run}")
-    page.wait_for_selector(".table .row:has-text('worker:1')")
-    page.keyboard.press("6")
-    page.wait_for_selector(f".ran dd:text-is('{ran.commit}')")
+    show(page, f"/#/{ran.run}", ".table .row:has-text('worker:1')")
+    press(page, "6", f".ran dd:text-is('{ran.commit}')")
     assert page.locator(".ran .named a").all_text_contents() == [task for tasks in ROLES.values() for task in tasks]
     assert page.locator(".diff .added").all_text_contents()[0] == '+print("as it is <b>now</b>")\n'
     assert page.locator(".diff .removed").all_text_contents() == ['-print("as it was")\n']
@@ -101,8 +99,7 @@ def test_a_backoff_is_counted_down(page: Page, place: Launch) -> None:
     fails, restart = place.directory / "fails", {"max": 3, "backoff": [9999, 9999]}
     run = begin(place, f"until test -e {fails}; do sleep 0.02; done; exit 3", 1, name="backing", restart=restart)
     fails.touch()
-    page.goto(f"/#/{run}/hosts")
-    page.wait_for_selector(f"{TIMER}:visible")
+    show(page, f"/#/{run}/hosts", f"{TIMER}:visible")
     assert "The backoff before attempt 1" in (page.text_content(".waits") or "")
     assert "then attempt 1 starts" in (page.text_content(".waits") or "")
     shown = page.text_content(TIMER) or ""
@@ -121,8 +118,7 @@ def test_lost_hosts_are_named_with_the_time_that_is_left(page: Page, server: Ser
     status |= {"exit_code": None, "supervisor": "alive", "state": "waiting_for_hosts", "now": now}
     status |= {"waits": [lost, last], "last_failure": "worker:2 exited with code 1"}
     serve_events(page, status=status)
-    page.goto(f"/#/{failed_run}")
-    page.wait_for_selector(".waits li b:text-is('gpu1 is lost: no route')")
+    show(page, f"/#/{failed_run}", ".waits li b:text-is('gpu1 is lost: no route')")
     assert page.is_visible(".waits p:text-is('The last attempt failed: worker:2 exited with code 1')")
     assert page.locator(".panel:visible").count() == 1
     assert page.text_content("h1 + .badge") == "waiting for hosts"
@@ -145,8 +141,7 @@ def test_hosts_have_their_gpus_and_what_tasks_use(page: Page, server: Server, fa
     known = {"cores": 16, "memory": 64 * 2**30, "gpus": 4, "gpu_models": ["NVIDIA A100"] * 4}
     known["devices"] = {"worker:0": "0,1", "worker:1": "-1"}
     serve_events(page, machines={host["host"]: known, "gpu2": {"gpus": 8, "devices": {}}}, status=status)
-    page.goto(f"/#/{failed_run}/hosts")
-    page.wait_for_selector(".table .row:has-text('gpu2 (spare)')")
+    show(page, f"/#/{failed_run}/hosts", ".table .row:has-text('gpu2 (spare)')")
     titles = page.locator(".table .head button").all_text_contents()
     cells = page.locator(".table .space .row:not([hidden])").first.locator("> span").all_text_contents()
     shown = dict(zip(titles, cells, strict=True))
