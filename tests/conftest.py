@@ -43,6 +43,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     need(*marks, *(["tensorflow"] if item.get_closest_marker("tensorflow") else []))
 
 
+_LEVELS = ("agent", "api", "cli", "docker", "fuzz", "kubernetes", "package", "simulator", "slurm", "ssh", "unit", "web")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test by its directory; elsewhere, one that names no level launches tflaunch ("cli"), or is a unit test."""
+    own, marks = item.path.relative_to(Path(__file__).parent).parts[0], {mark.name for mark in item.iter_markers()}
+    if own in _LEVELS:
+        item.add_marker(own)
+    elif marks.isdisjoint({*_LEVELS, "tensorflow"}):
+        item.add_marker("cli" if "launch" in getattr(item, "fixturenames", ()) else "unit")
+
+
 _FAILED = pytest.StashKey[bool]()
 
 

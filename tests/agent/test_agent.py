@@ -19,8 +19,6 @@ from support.agent_client import Agent, Talk
 from support.waiting import PATIENCE, wait_gone, wait_until
 from tflaunch_worker import LOCK_NAME, SOCKET_NAME, TASKS_NAME, wire
 
-pytestmark = pytest.mark.agent
-
 PRINT_PIDS = "sleep 9999 & echo $! $$; wait"
 
 

@@ -19,8 +19,6 @@ from tflaunch_worker.features.debug import breakpoints
 
 from .test_evidence import pythons
 
-pytestmark = pytest.mark.agent
-
 PROGRAM = """
 def step(number):
     loss = number / 2

@@ -22,8 +22,6 @@ from tflaunch.transport.base import AgentGoneError, Link, LinkError
 from tflaunch.transport.local import LocalConnector
 from tflaunch_worker import boot, process_state
 
-pytestmark = pytest.mark.agent
-
 PARTS = ("runs", "test", "agents", "here")
 MODULE = "tflaunch_worker/agent/agent.py"
 UMASK = CommandAccess(("/bin/sh", "-c", 'umask 000; exec "$@"', "sh"))

@@ -24,8 +24,6 @@ from tflaunch.records import as_json, read_record
 from tflaunch_worker.features import python_runtime, python_stacks
 from tflaunch_worker.features.python_runtime import UnreadableError
 
-pytestmark = pytest.mark.agent
-
 PROGRAM = """
 import threading, time
 def inner(number):

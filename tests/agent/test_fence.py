@@ -20,8 +20,6 @@ from tflaunch_worker.agent.network import fence as fences
 from tflaunch_worker.agent.network import listening_sockets, netlink, peers
 from tflaunch_worker.agent.network.ports import Ports
 
-pytestmark = pytest.mark.agent
-
 CLUSTER = ["127.0.0.1", "::1"]
 OUTSIDER = "127.0.0.2"
 _NOBODY = 65534  # a user ID

@@ -9,8 +9,6 @@ import pytest
 from support.agent_client import Agent, Talk
 from support.waiting import PATIENCE, wait_gone
 
-pytestmark = pytest.mark.agent
-
 TASK = "worker:0"
 WANTED = {"left_files": {"outcome": 1000}}
 LEAVE = 'printf "%s" "$TFLAUNCH_ATTEMPT: value" >"$TFLAUNCH_TASK_DIR/outcome"'

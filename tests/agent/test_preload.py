@@ -33,8 +33,6 @@ from tflaunch.transport.local import LocalConnector
 from tflaunch_worker import LOCK_NAME, LOG_NAME, linux, procfs
 from tflaunch_worker.features.preload import fingerprint, warm_client
 
-pytestmark = pytest.mark.agent
-
 MODULES = ["json", "decimal"]
 PRINT_PID = "import os, time; os.write(1, b'%d\\n' % os.getpid()); time.sleep(9999)"
 

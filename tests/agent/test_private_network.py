@@ -26,8 +26,6 @@ from support.waiting import PATIENCE
 from tflaunch_worker import linux, process_state, spawn
 from tflaunch_worker.features.private_network import namespaces, pasta
 
-pytestmark = pytest.mark.agent
-
 assert encodings.ascii
 assert encodings.idna
 

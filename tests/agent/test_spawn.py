@@ -11,12 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
-import pytest
-
 from support.disks import small_disks
 from tflaunch_worker import process_state, spawn
-
-pytestmark = pytest.mark.agent
 
 VALUES = 0o027, (300, resource.getrlimit(resource.RLIMIT_NOFILE)[1]), os.getpriority(os.PRIO_PROCESS, 0) + 1
 """Umask, open files and niceness of a process."""

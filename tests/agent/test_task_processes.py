@@ -18,8 +18,6 @@ from support.processes import all_processes, command_of
 from support.waiting import PATIENCE, wait_gone
 from tflaunch_worker import procfs
 
-pytestmark = pytest.mark.agent
-
 FAMILY = """
 import os, signal, sys, time
 

@@ -6,11 +6,8 @@ import mmap
 import os
 from pathlib import Path
 
-import pytest
-
 from tflaunch_worker.features.hang.traffic import Traffic
 
-pytestmark = pytest.mark.agent
 PAGES = 64
 
 

@@ -19,8 +19,6 @@ from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.inspect import usage
 from tflaunch_worker.inspect.usage import Measurer
 
-pytestmark = pytest.mark.agent
-
 
 def ask(talk: Talk) -> tuple[dict[str, Measure], float]:
     """Return what the tasks use, and when it was measured."""

@@ -22,8 +22,6 @@ from support.waiting import PATIENCE, wait_until
 from tflaunch.clusterspec import model
 from tflaunch.clusterspec.model import written_fields
 
-pytestmark = pytest.mark.api
-
 SLEEP = "echo ready; exec sleep 9999"
 
 

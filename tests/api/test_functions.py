@@ -26,8 +26,6 @@ from tflaunch.api.functions import Values
 from tflaunch.features.preload import warm_servers
 from tflaunch_worker import function as caller
 
-pytestmark = pytest.mark.api
-
 ALONE: dict[str, Any] = {"cluster": {"worker": 1}, "strategy": "none", "restart": {"max": 0}, "timeout": PATIENCE}
 PAIR: dict[str, Any] = {**ALONE, "cluster": {"worker": 2}}
 

@@ -16,8 +16,6 @@ from nbclient.exceptions import CellExecutionError
 
 from support.launch import PATIENCE, Launch
 
-pytestmark = pytest.mark.api
-
 DOCS = Path(__file__).parents[2] / "docs"
 FIELDS = "cluster={'worker': 2}, strategy='none', restart={'max': 0}"
 

@@ -18,8 +18,6 @@ import pytest
 from support.processes import processes_with
 from support.waiting import PATIENCE, check_with_limits, wait_until
 
-pytestmark = pytest.mark.api
-
 HEAD = "import json, os, pathlib, time, pytest\nCONFIG = json.loads(os.environ.get('TF_CONFIG', '{}'))\n"
 WITHOUT = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:anyio")
 """Plugins that these tests do not need; Hypothesis and AnyIO take half the CPU time of each task's pytest."""

@@ -6,14 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from chaos import program
 from chaos.drill import STEPS, WORKERS
 from chaos.judge import Evidence, Taken, gather, violations
 from support.processes import Living, ProcessWatch, Sample
-
-pytestmark = pytest.mark.unit
 
 TASKS = ["worker:0", "worker:1"]
 RESULT = program.result_of(STEPS, WORKERS)

@@ -16,8 +16,6 @@ import pytest
 from support.launch import Launch
 from support.specs import SMALLEST, SMALLEST_LOCAL, tflaunch, written
 
-pytestmark = pytest.mark.cli
-
 TOML = '# two workers\nname = "mine"\ncommand = ["python", "train.py"]\n[cluster]\nworker = 2\n'
 YAML = "# two workers\nname: mine\ncluster: {worker: 2}\ncommand: [python, train.py]\n"
 JSON = json.dumps({"name": "mine", **SMALLEST_LOCAL})

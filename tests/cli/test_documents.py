@@ -21,8 +21,6 @@ from tflaunch.clusterspec.schema import json_schema
 from tflaunch.clusterspec.values import parse_duration
 from tflaunch.features.bootstrap import build_archive
 
-pytestmark = pytest.mark.cli
-
 
 def marks_of(page: Path) -> list[pytest.MarkDecorator]:
     """Return the marks for a test that runs the blocks of a page."""

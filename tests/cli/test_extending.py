@@ -15,8 +15,6 @@ from support.releases import install
 from support.specs import REPOSITORY
 from tflaunch_worker.feature import RAISE_FAULTS
 
-pytestmark = pytest.mark.cli
-
 PAGE = REPOSITORY / "docs" / "extending.md"
 PROJECT = """
 [project]

@@ -12,8 +12,6 @@ import pytest
 from support.disks import MakeDisk, missing
 from support.launch import PATIENCE, Launch, wait_for_end
 
-pytestmark = pytest.mark.cli
-
 LINES = 300_000
 TELL = f"seq {LINES}; echo the end"
 """About 2 MB, twice: more than fits on the disk."""

@@ -15,8 +15,6 @@ from support.specs import GOOD, REPOSITORY, SMALLEST, SMALLEST_LOCAL, tflaunch, 
 from support.terminals import Terminal
 from tflaunch import __version__
 
-pytestmark = pytest.mark.cli
-
 VERBS = ("up", "plan", "env", "check", "schema")
 OFTEN_FORGOTTEN = {**SMALLEST, "hosts": {"gamma": {}}}
 """A spec that can run, with something to warn about."""

@@ -14,8 +14,6 @@ from support.launch import Launch
 from tflaunch.cli.json_output import schema_of_output, with_output
 from tflaunch.cli.main import tflaunch
 
-pytestmark = pytest.mark.cli
-
 VERBS = {*with_output(), "events"}
 
 

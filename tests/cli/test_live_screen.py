@@ -22,8 +22,6 @@ from support.job_history import RUN, TASK
 from support.launch import PATIENCE
 from tflaunch.records import as_json
 
-pytestmark = pytest.mark.cli
-
 CHILD = """
 import json, os, sys
 from tflaunch.explain.run_status import Status

@@ -22,8 +22,6 @@ from support.documents import check_usage
 from support.specs import SMALLEST_LOCAL, tflaunch
 from tflaunch.cli.main import run_command_line
 
-pytestmark = pytest.mark.cli
-
 CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("mistakes.yaml").read_text())
 _PRINTED = re.compile(r"`(tflaunch [^`]+)`|(?:try|next|example|run it with|after `--`): (tflaunch .+)")
 

@@ -28,8 +28,6 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
 from tflaunch.runtime import daemon
 from tflaunch_worker import signals
 
-pytestmark = pytest.mark.cli
-
 ODD = """
 import fcntl, os, resource, signal, sys, tempfile
 ignored = [signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGPIPE]

@@ -17,8 +17,6 @@ from support.launch import LONG, PATIENCE, Launch, read_until, wait_for_end
 from support.processes import ProcessWatch, environment_of, is_agent
 from tflaunch_worker import LOCK_NAME
 
-pytestmark = pytest.mark.cli
-
 KILLS = int(os.environ.get("TFLAUNCH_TEST_KILLS", "3"))
 # A wrapper around a program that ignores TERM, like MultiWorkerMirrored, and a daemon that leaves the session.
 DAEMON = "import os,time;os.fork() and os._exit(0);os.setsid();os.fork() and os._exit(0);time.sleep(3000)"

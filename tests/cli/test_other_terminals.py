@@ -18,8 +18,6 @@ from support.specs import TFLAUNCH
 from support.terminals import Terminal
 from support.waiting import wait_gone, wait_until
 
-pytestmark = pytest.mark.cli
-
 UNTIL_GO = "echo up $TFLAUNCH_TASK $TFLAUNCH_ATTEMPT; until test -e go; do sleep 0.05; done; echo done; "
 QUICK = {"lease": PATIENCE, "grace": 0.3}
 

@@ -22,8 +22,6 @@ from tflaunch.cli.arguments.unknown_options import ANSWERS
 from tflaunch.clusterspec.model import Spec
 from tflaunch.features.programs.program_rules import check_commands
 
-pytestmark = pytest.mark.cli
-
 
 def printed(pattern: str, text: str) -> str:
     found = re.search(pattern, text)

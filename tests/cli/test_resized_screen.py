@@ -21,8 +21,6 @@ from support.specs import TFLAUNCH
 from support.terminals import Terminal
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.cli
-
 CTRL_C, CTRL_Z = b"\x03", b"\x1a"
 COUNTING = """
 trap 'trap "" TERM; n=0; while [ $n -lt 20 ]; do n=$((n + 1)); echo "saving $n end"; sleep 0.02; done; exit 3' TERM

@@ -19,8 +19,6 @@ from support.waiting import wait_until
 from tflaunch.store.run_dir import JOURNAL_NAME
 from tflaunch_worker.wire import PROTOCOL
 
-pytestmark = pytest.mark.cli
-
 UNTIL_GO = "echo begun; while [ ! -e go ]; do sleep 0.05; done; echo went on; exit 7"
 
 

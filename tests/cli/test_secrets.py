@@ -14,8 +14,6 @@ from support.launch import PATIENCE, Launch, read_until
 from support.processes import command_of
 from support.rendering import node_of_slurm
 
-pytestmark = pytest.mark.cli
-
 VALUE, OF_FILE = "s3cret-of-a-variable", "s3cret in\n two lines of a file"
 SECRETS = {"API_KEY": {"env": "LAUNCHER_KEY"}, "TOKEN": {"file": "token"}}
 DIGEST = hashlib.sha256(f"{VALUE}+{OF_FILE}+unset".encode()).hexdigest()

@@ -20,8 +20,6 @@ from support.signals import ENDING, FAULTS, OTHERS, SOME_ENDING, SURVIVED, WARNI
 from tflaunch_worker import signals
 from tflaunch_worker.readable import signal_name
 
-pytestmark = pytest.mark.cli
-
 SAVES = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
 SAVES_SLOWLY = "trap 'echo saving; until test -e go; do sleep 0.05; done; echo saved; exit 0' TERM; echo up; " + (
     "while :; do sleep 0.05; done"

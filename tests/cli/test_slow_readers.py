@@ -20,8 +20,6 @@ from support.terminals import Terminal
 from support.waiting import wait_until
 from tflaunch.tui import backlog
 
-pytestmark = pytest.mark.cli
-
 SIZE = 40_000_000
 """Bytes that the task writes."""
 LINE = "x" * 90

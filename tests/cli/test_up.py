@@ -21,8 +21,6 @@ from support.specs import TFLAUNCH
 from support.waiting import check_with_limits, wait_until
 from tflaunch_worker.features.debug import in_tasks
 
-pytestmark = pytest.mark.cli
-
 PRINT_CONFIG = ["python3", "-c", "import os; print(os.environ['TF_CONFIG'])"]
 SLEEP = "echo up; exec sleep 9999"
 

@@ -20,7 +20,7 @@ from support.mnist import ENOUGH, ENOUGH_QUICKLY, QUICK, digests
 from support.rendering import TRAINING, tf_configs, written
 from support.specs import REPOSITORY
 
-pytestmark = [pytest.mark.docker, pytest.mark.thorough]
+pytestmark = pytest.mark.thorough
 
 WORKERS = {"discover": {"worker": "dns:worker"}, "workdir": "/state"}
 

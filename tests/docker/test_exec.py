@@ -16,7 +16,7 @@ from support.specs import REPOSITORY
 from support.terminals import Terminal
 from support.waiting import wait_until
 
-pytestmark = [pytest.mark.docker, pytest.mark.thorough]
+pytestmark = pytest.mark.thorough
 
 REDUCE = """
 import tensorflow as tf

@@ -12,8 +12,6 @@ from support.specs import REPOSITORY
 from tflaunch.cli.help import MEANINGS, no_such_command
 from tflaunch.cli.main import tflaunch, verbs
 
-pytestmark = pytest.mark.unit
-
 
 def test_every_suggestion_is_a_command() -> None:
     assert not set(MEANINGS) & set(verbs())

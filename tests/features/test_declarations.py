@@ -16,8 +16,6 @@ from tflaunch.cli.arguments.launch import flag_of
 from tflaunch.feature import features
 from tflaunch_worker.feature import features as features_of_agents
 
-pytestmark = pytest.mark.unit
-
 SIDES = {"launcher": "tflaunch", "worker": "tflaunch_worker"}
 NAMES = sorted({*features(), *features_of_agents()})
 NOT_PURE = {"os", "psutil", "random", "selectors", "socket", "subprocess", "threading", "time"}

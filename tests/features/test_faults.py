@@ -23,8 +23,6 @@ from tflaunch_worker.agent.services import Service
 from tflaunch_worker.feature import RAISE_FAULTS
 from tflaunch_worker.feature import features as features_of_agents
 
-pytestmark = pytest.mark.cli
-
 ALWAYS = ("__init__", "begin", "watch", "finish", "tell_end", "close", "follow_up")
 """Moments of each run."""
 FIELDS: dict[str, Any] = {

@@ -10,8 +10,6 @@ import pytest
 
 from support.launch import Launch
 
-pytestmark = pytest.mark.cli
-
 MODULES = ("click", "fnmatch", "json", "queue", "shlex", "threading", "tflaunch_worker", "pydantic", "uvicorn")
 PLANTED = """import sys
 with open({log!r}, "a") as log:

@@ -18,8 +18,6 @@ from tflaunch.clusterspec.values import IN_THAT_FORM, format_place
 from tflaunch.errors import Problem
 from tflaunch.plan.lint import check_spec
 
-pytestmark = pytest.mark.unit
-
 SPEC = {"cluster": {"worker": 3}, "command": ["echo"]}
 WRONG: tuple[Any, ...] = (
     None, True, False, 0, 5, -1, 2.5, "", "on-failure", "30d", ".", "h1,h2", "2", [], [1], ["a"], ["sh", "n.sh"],

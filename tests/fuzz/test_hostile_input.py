@@ -6,8 +6,6 @@ import pytest
 
 from fuzz import borders
 
-pytestmark = pytest.mark.fuzz
-
 
 @pytest.mark.parametrize("name", [*borders.MODULES, *borders.SMALL])
 def test_hostile_input(name: str) -> None:

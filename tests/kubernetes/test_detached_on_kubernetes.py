@@ -16,7 +16,6 @@ from support.kube_cluster import IMAGE, LAUNCHER_IMAGE, Kube
 from support.launch import Launch, read_until
 from support.specs import written
 
-pytestmark = pytest.mark.kubernetes
 USER = "system:serviceaccount:default:{}"
 LAUNCHER = "--selector=tflaunch/launcher"
 GOAL = "/tmp/goal"

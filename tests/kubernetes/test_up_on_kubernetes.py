@@ -16,7 +16,6 @@ from support.kube_cluster import IMAGE, Kube
 from support.launch import Launch, read_errors_until, wait_for_end
 from support.specs import REPOSITORY, written
 
-pytestmark = pytest.mark.kubernetes
 WAITS = 'import time; print("here", flush=True); time.sleep(9999)'
 UNTIL_GO = 'import os, time\nwhile not os.path.exists("/tmp/go"): time.sleep(0.1)'
 COUNTS = """

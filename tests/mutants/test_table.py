@@ -12,8 +12,6 @@ from mutants.table import MUTANTS
 from support.page_tables import read_table
 from support.specs import REPOSITORY
 
-pytestmark = pytest.mark.unit
-
 PAGE = REPOSITORY / "docs" / "reliability.md"
 PACKAGES = ("launcher/tflaunch/core", "launcher/tflaunch/agents", "worker/tflaunch_worker/agent")
 MODULES = [path for package in PACKAGES for path in sorted((REPOSITORY / package).rglob("[!_]*.py"))]

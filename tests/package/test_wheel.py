@@ -21,8 +21,6 @@ from support.launch import LONG
 from support.needs import lack, need
 from support.specs import REPOSITORY
 
-pytestmark = pytest.mark.package
-
 TEST_TOOLS = ["pytest", "hypothesis", *(["pyte", "jsonschema", "cloudpickle", "ipykernel", "nbclient"] if LONG else [])]
 NOT_SOURCE = (".*", "build", "dist", "__pycache__", "mnist-state")
 EXAMPLES = ("trains_and_leaves_nothing[mnist_multi_worker]", "trains_and_leaves_nothing[mnist_parameter_server]")

@@ -11,8 +11,6 @@ from simulator.case import Case, Fault, Moment
 from simulator.history import play
 from simulator.programs import Script, Trouble
 
-pytestmark = pytest.mark.simulator
-
 
 class Found(NamedTuple):
     """A history, without what is the same in all: the command, and programs that behave simply."""

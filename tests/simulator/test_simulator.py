@@ -21,8 +21,6 @@ from simulator.shrink import shrink
 from support.launch import LONG
 from support.specs import REPOSITORY
 
-pytestmark = pytest.mark.simulator
-
 SEEDS = range(300)
 ENDS = 200 if LONG else 50
 """Histories for each kind of end from outside."""

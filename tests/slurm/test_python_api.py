@@ -11,7 +11,7 @@ import pytest
 from support.launch import Launch
 from support.waiting import PATIENCE
 
-pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("nodes")]
+pytestmark = pytest.mark.usefixtures("nodes")
 
 HEAD = """
 import tflaunch

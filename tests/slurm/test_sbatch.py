@@ -15,7 +15,7 @@ from support.mnist import digests
 from support.rendering import TRAINING, tf_configs, written
 from support.slurm_cluster import SlurmBed
 
-pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
+pytestmark = pytest.mark.thorough
 ENDED = re.compile(r"JobState=(COMPLETED|FAILED|CANCELLED)")
 
 

@@ -23,7 +23,6 @@ from support.rendering import TRAINING
 from support.slurm_cluster import SlurmBed
 from support.waiting import PATIENCE
 
-pytestmark = pytest.mark.slurm
 STUBBORN = "trap 'echo told' TERM; touch up.$TFLAUNCH_TASK; while :; do sleep 0.1; done"
 ON_TWO = {"cluster": {"worker": ["a", "b"]}, "strategy": "none"}
 

@@ -20,8 +20,6 @@ from support.launch import LONG, Launch, wait_for_end
 from support.netns_hosts import Bed
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.ssh
-
 HOSTS = ("h1", "h2", "h3")
 TIMEOUTS = {"connect": 20, "heartbeat": 4, "lease": 12, "grace": 0.5}
 EVERY, PACE = 10, 0.1  # steps; seconds per step

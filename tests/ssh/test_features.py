@@ -28,8 +28,6 @@ from tflaunch_worker.features.preload import warm_client
 
 from .test_hosts import shell_on
 
-pytestmark = pytest.mark.ssh
-
 UNTIL_GO = "until test -e go; do sleep 0.05; done"
 
 # ---- `exec`, `debug` and `profile`: through the links that exist

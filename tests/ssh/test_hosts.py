@@ -19,8 +19,6 @@ from support.processes import is_agent, parent_of, without_forks
 from support.specs import TFLAUNCH
 from support.sshd import USER, Sshd, StartSshd, home_for_client
 
-pytestmark = pytest.mark.ssh
-
 QUICK = {"lease": 9, "grace": 0.2}
 """Timeouts that a test can wait for: a third of the lease is how long an agent may be silent, even at its start on a
 busy machine."""

@@ -16,8 +16,6 @@ from support.processes import Living
 from support.specs import REPOSITORY
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.ssh
-
 PROGRAMS = REPOSITORY / "tests" / "training" / "programs"
 QUICK = {"connect": 30, "heartbeat": 5, "lease": 12, "grace": 0.5}
 """The heartbeat is how long an agent may be silent, even at its start on a busy machine."""

@@ -9,13 +9,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from support.launch import LONG, PATIENCE, Launch, read_errors_until, read_until, wait_for_end
 from support.netns_hosts import CONTROLLER, Bed, MakeBed
 from support.processes import Living
-
-pytestmark = pytest.mark.ssh
 
 LEASE = 9.0
 """A third of it is how long an agent may be silent, even at its start on a busy machine."""

@@ -15,8 +15,6 @@ from support.launch import Launch
 from support.needs import need
 from support.netns_hosts import Bed
 
-pytestmark = pytest.mark.ssh
-
 CLUSTER = {"worker": ["h1:2222", "h2:2223"]}
 VENV = Path(sys.executable).parent
 

@@ -30,8 +30,6 @@ from tflaunch.features.ssh.ssh_config import Target
 from tflaunch.features.ssh.transport import Limit
 from tflaunch.transport.base import LinkError
 
-pytestmark = pytest.mark.ssh
-
 SOON = 3.0
 """A timeout for what cannot succeed; all before it must succeed within it on a busy machine."""
 Speak = Callable[[socket.socket], object]

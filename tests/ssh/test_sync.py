@@ -17,8 +17,6 @@ from support.sshd import Sshd, StartSshd, home_for_client
 from support.waiting import wait_until
 from tflaunch.errors import EXIT_INTERNAL
 
-pytestmark = pytest.mark.ssh
-
 STATE = ".local/state/tflaunch"
 QUICK = {"max": 0}
 

@@ -17,8 +17,6 @@ from tflaunch_worker.agent.daemon import Acceptor
 from tflaunch_worker.agent.lease import Lease
 from tflaunch_worker.frames import Frames
 
-pytestmark = pytest.mark.unit
-
 SENT = {"lease": 30.0, "grace": 1.0, "clock": "boot", "sent": 7.0, "fencing": 3, "seen": 0}
 HELLO = {"kind": "hello", "protocol": wire.PROTOCOL, "run": "night", **SENT}
 

@@ -16,8 +16,6 @@ from tflaunch.core.states import TaskPhase
 from tflaunch.plan import serialize, tensorboard
 from tflaunch.plan.model import TaskPlan
 
-pytestmark = pytest.mark.unit
-
 NAME = "tensorboard"
 SPEC = {"cluster": {"worker": 1}, "command": ["python", "train.py"], "tensorboard": "logs/"}
 ON_A = {"cluster": {"worker": ["a"]}, "hosts": {"a": {"python": "~/v/bin/python"}}}

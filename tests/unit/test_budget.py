@@ -23,8 +23,6 @@ from tflaunch.plan import serialize
 from tflaunch.plan.attempts import addresses, with_tf_configs
 from tflaunch.plan.model import Plan, RestartPlan
 
-pytestmark = pytest.mark.unit
-
 
 def spread(count: int, per_host: int = 1, **fields: Any) -> Plan:
     return clustered({"worker": [f"host{number // per_host:05}x" for number in range(count)]}, **fields)

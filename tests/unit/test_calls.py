@@ -14,8 +14,6 @@ from tflaunch.features.uploads import Piece, Upload
 from tflaunch_worker import wire
 from tflaunch_worker.agent.calls import Call
 
-pytestmark = pytest.mark.unit
-
 
 class Heard:
     """What waits for an answer, and what it has got."""

@@ -30,8 +30,6 @@ from tflaunch.explain import causes, cluster_formation, summary
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import state_of_run
 
-pytestmark = pytest.mark.unit
-
 EPOCH = 1_000_000.0
 SERVE = 'end the program of a server with `server.join()`, or set "server": true for its role'
 

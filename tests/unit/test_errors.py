@@ -21,8 +21,6 @@ from tflaunch.install_command import command_for_extra, command_for_package
 from tflaunch.runtime import launch
 from tflaunch_worker import file_trees
 
-pytestmark = pytest.mark.unit
-
 
 def test_a_file_that_is_not_ready_is_no_lack_of_processes_and_what_is_in_the_way_is_named(tmp_path: Path):
     """The kernel says EAGAIN for both; of a file to be renamed, its target is named."""

@@ -6,16 +6,12 @@ import os
 from collections.abc import Iterator
 from typing import get_args
 
-import pytest
-
 from support.page_tables import write_table
 from support.specs import REPOSITORY
 from tflaunch.core import step
 from tflaunch.core.events import Event
 from tflaunch.core.job_state import Phase
 from tflaunch.core.states import HostPhase, TaskPhase
-
-pytestmark = pytest.mark.unit
 
 
 def test_the_page_says_which_event_counts_in_which_state() -> None:

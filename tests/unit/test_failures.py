@@ -19,8 +19,6 @@ from tflaunch.explain.causes import clipped, failure_words, last_traceback
 from tflaunch_worker.agent.last_output import KEPT, LastOutput
 from tflaunch_worker.failures import Frame, bounded, failure_signature, find_failure
 
-pytestmark = pytest.mark.unit
-
 OUTPUTS = Path(__file__).with_name("failures")
 EXPECTED: dict[str, dict[str, Any]] = yaml.safe_load((OUTPUTS / "expected.yaml").read_text())
 

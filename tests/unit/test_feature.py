@@ -25,8 +25,6 @@ from tflaunch.runtime.run_config import SpecOrder
 from tflaunch.transport import connect
 from tflaunch_worker.feature import RAISE_FAULTS, find_features
 
-pytestmark = pytest.mark.unit
-
 DECLARATION = """
 from tflaunch.feature import Feature, Verb
 FEATURE = Feature(verbs={"greet": Verb("greetings:greet", "Act on runs", "Greet.")})

@@ -29,8 +29,6 @@ from tflaunch.core.events import (
 from tflaunch.core.job_state import Cause, Phase
 from tflaunch_worker.agent.network import fence
 
-pytestmark = pytest.mark.unit
-
 NETWORK_HEADER = 0xFFF00000
 
 

@@ -13,8 +13,6 @@ from tflaunch.core.events import PortOpened, PortsHeld, TaskStarted
 from tflaunch.core.job_state import Phase
 from tflaunch.explain import causes
 
-pytestmark = pytest.mark.unit
-
 SEGV, ABRT, KILL, TERM = 11, 6, 9, 15
 WHY = "worker:0 ended with SIGSEGV after it was forked from a process that had imported tensorflow"
 CRASH: dict[str, Any] = {"code": None, "signal": SEGV}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import pytest
-
 from support.job_history import History, Willing
 from support.specs import clustered
 from tflaunch.core import policy, preflight
@@ -32,8 +30,6 @@ from tflaunch.core.time_limits import next_deadline
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import absence_words, missing_words
-
-pytestmark = pytest.mark.unit
 
 
 class Far(History):

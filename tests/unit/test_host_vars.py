@@ -17,8 +17,6 @@ from tflaunch_worker import host_vars, procfs
 from tflaunch_worker.host_vars import UnknownValueError, expand, expand_path
 from tflaunch_worker.inspect.interpreter import legacy_keras
 
-pytestmark = pytest.mark.unit
-
 KNOWN = {"SCRATCH": "/fast", "TFLAUNCH_CORES": "7", "GPUS": "3, GPU-8a,7"}
 
 

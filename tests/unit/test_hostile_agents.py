@@ -29,8 +29,6 @@ from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import fields, wire
 from tflaunch_worker.agent import orders
 
-pytestmark = pytest.mark.unit
-
 GREETING = {"is_leaving": False, "streams": [], "addresses": [], "obeyed": 0, "sent": 0.0, "time": 1.0}
 
 

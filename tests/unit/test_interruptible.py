@@ -13,8 +13,6 @@ from support.processes import wait_until_waiting
 from support.waiting import PATIENCE
 from tflaunch.interruptible import wait_readable
 
-pytestmark = pytest.mark.unit
-
 
 class Stopped(Exception):
     """What a handler raises, as Python's own does for Ctrl-C."""

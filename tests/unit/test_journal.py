@@ -22,8 +22,6 @@ from tflaunch.store import journal, run_dir
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import RunDirectory
 
-pytestmark = pytest.mark.unit
-
 
 class Place:
     """A run's directory on a disk with limited room for its journal."""

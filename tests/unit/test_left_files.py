@@ -15,8 +15,6 @@ from tflaunch_worker import wire
 from tflaunch_worker.agent import left_files as of_agent
 from tflaunch_worker.agent.task_output import Gap, Stream
 
-pytestmark = pytest.mark.unit
-
 FILE = "worker:0/outcome"
 PATH = "worker:0", 0, "outcome"
 MOST = 8

@@ -21,8 +21,6 @@ from tflaunch.tui.backlog import Backlog, Piece
 from tflaunch.tui.fold import Folded, Folder, LiveFold, spans
 from tflaunch.tui.formatting import without_commands
 
-pytestmark = pytest.mark.unit
-
 TASKS = [f"worker:{number}" for number in range(8)]
 PREFIXES = {task: f"{task} | ".encode() for task in TASKS}
 

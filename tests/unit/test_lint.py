@@ -15,8 +15,6 @@ from tflaunch.errors import SpecError
 from tflaunch.plan import lint
 from tflaunch.plan.attempts import addresses
 
-pytestmark = pytest.mark.unit
-
 PARAMETER_SERVER = {"cluster": {"chief": 1, "worker": 1, "ps": 1}, "command": "python train.py"}
 GPUS, TWO = {"chief": {"gpus": 2}, "worker": {"gpus": 1}}, {"a": {"gpus": 2}}
 TWO_SOURCES = {"secrets": {"KEY": {"env": "A"}}, "roles": {"worker": {"env": {"KEY": "x"}}}}

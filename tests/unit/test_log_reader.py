@@ -19,8 +19,6 @@ from tflaunch.store import log_reader
 from tflaunch.store.log_reader import LogReader
 from tflaunch.store.log_writer import Marks, TaskLog, path_of, times_of
 
-pytestmark = pytest.mark.unit
-
 A, B = "worker:0", "worker:1"
 NOW = 1_800_000_000.0
 

@@ -24,8 +24,6 @@ from tflaunch_worker.agent.task_output import Times
 from tflaunch_worker.inspect import usage
 from tflaunch_worker.procfs import Process
 
-pytestmark = pytest.mark.unit
-
 TASK = "worker:0"
 
 # ---- whose processes

@@ -14,8 +14,6 @@ from tflaunch.plan import attempts, lint, placeholders, placement, planner, seri
 from tflaunch.plan.model import TaskPlan
 from tflaunch_worker import host_vars
 
-pytestmark = pytest.mark.unit
-
 TRAIN = ["python", "train.py"]
 
 

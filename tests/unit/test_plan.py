@@ -13,8 +13,6 @@ from tflaunch.plan import attempts, placeholders, serialize
 from tflaunch.plan.model import HostPlan, Plan, TaskPlan
 from tflaunch.plan.tf_config import compile_tf_config, has_cluster, members
 
-pytestmark = pytest.mark.unit
-
 PARAMETER_SERVER = GOOD["parameter-servers"]
 CHIEF, WORKERS, PS, EVALUATOR = ["c:1"], ["w0:1", "w1:1"], ["p0:1", "p1:1"], ["e:1"]
 MIRRORED = {"chief": CHIEF, "worker": WORKERS}

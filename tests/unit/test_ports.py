@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import socket
 
-import pytest
-
 from support.still_loop import StillLoop
 from tflaunch_worker.agent.network.ports import PortWatch
-
-pytestmark = pytest.mark.unit
 
 
 def test_a_port_that_opens_late_is_reported_once() -> None:

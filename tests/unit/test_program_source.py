@@ -11,8 +11,6 @@ from support.specs import SMALLEST_LOCAL, planned
 from tflaunch.api.functions import Call
 from tflaunch_worker.features import program_source
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("words", "found"),

@@ -15,8 +15,6 @@ import pytest
 from tflaunch_worker.agent.progress import ProgressStats
 from tflaunch_worker.training import progress
 
-pytestmark = pytest.mark.unit
-
 
 def known(*lines: str, at: float = 0.0) -> dict[str, object]:
     steps = ProgressStats()

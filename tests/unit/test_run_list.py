@@ -18,8 +18,6 @@ from tflaunch.plan import serialize
 from tflaunch.store.journal import Journal, read_journal
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
-pytestmark = pytest.mark.unit
-
 NOW = 2e9
 
 

@@ -25,8 +25,6 @@ from tflaunch.store.log_writer import Marks
 from tflaunch.store.run_dir import SOCKET_NAME, RunDirectory
 from tflaunch_worker import linux
 
-pytestmark = pytest.mark.unit
-
 OLD = "train-20260101-120000-aaaa"
 NEW = "train-20260102-120000-bbbb"
 OTHER = "eval-20251231-120000-cccc"

@@ -21,8 +21,6 @@ from tflaunch.tui.screen import Screen, TaskLines
 from tflaunch.tui.terminal import Region
 from tflaunch_worker.readable import age_words, duration_words, exit_words, signal_name
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("pieces", "expected"),

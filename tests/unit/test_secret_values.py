@@ -12,8 +12,6 @@ from tflaunch.client.secret_values import find_secrets, read_secrets
 from tflaunch.errors import TflaunchError
 from tflaunch.plan.model import SecretSource
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.mark.parametrize(
     ("content", "value"),

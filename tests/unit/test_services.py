@@ -12,8 +12,6 @@ from tflaunch_worker.agent.services import Service, Services
 from tflaunch_worker.feature import RAISE_FAULTS, Feature, features, load, name_of_raiser
 from tflaunch_worker.feature import start_guard as start_guard_by_feature
 
-pytestmark = pytest.mark.unit
-
 
 class Counter(Service):
     CALLS: ClassVar = {"count": {"by": schema.integer()}}

@@ -29,8 +29,6 @@ from tflaunch.clusterspec.model import Spec, written_fields
 from tflaunch.core import event_records, events
 from tflaunch.core.annotations import Annotation
 
-pytestmark = pytest.mark.unit
-
 _BOOST_INSIDE = 0.0005  # that of docs/site_pages.py
 _INSIDE = ("architecture", "benchmarks", "borders", "budgets", "contributing", "decisions/", "errors", "reliability")
 """How the locations of pages about how tflaunch is made begin, or some of them."""

@@ -14,8 +14,6 @@ from tflaunch.core.job_state import Cause, Phase
 from tflaunch.core.states import HostPhase
 from tflaunch.plan.attempts import addresses
 
-pytestmark = pytest.mark.unit
-
 QUICK = {"restart": {"max": 2, "backoff": [1, 1], "window": 600}, "timeouts": {"lease": 30, "grace": 10}}
 ELASTIC = {"elastic": {"min_workers": 2, "retry": 60}, **QUICK}
 SERVERS = {"chief": ["a"], "ps": ["a"], "worker": ["b", "c"]}

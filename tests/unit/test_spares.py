@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from support.job_history import Willing
 from support.specs import clustered
 from tflaunch.core.actions import AbandonHost, ImportModules, LookUpNames, ProbePeers, StartTask
@@ -15,8 +13,6 @@ from tflaunch.core.states import HostPhase
 from tflaunch.explain import summary
 from tflaunch.plan import attempts, serialize
 from tflaunch.plan.model import Plan
-
-pytestmark = pytest.mark.unit
 
 SLOW = {"restart": {"max": 3, "backoff": [100, 100], "window": 600}, "timeouts": {"lease": 30, "grace": 10}}
 SERVERS = {"chief": ["a"], "ps": ["a"], "worker": ["b", "c"]}

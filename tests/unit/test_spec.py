@@ -24,8 +24,6 @@ from tflaunch.clusterspec.values import Address
 from tflaunch.errors import Problem, SpecError
 from tflaunch.plan import lint
 
-pytestmark = pytest.mark.unit
-
 NO_DURATIONS: list[Any] = [
     *("soon", "", "-1s", "1 week", "1h30", "30m1h", "1h1h", "h", "1." + "0" * 99 + "s", "9" * 400, "99999d", -1, True),
     *(None, [1], {}, float("nan"), float("inf"), 1e300, 10**400, 10**5000),

@@ -11,8 +11,6 @@ import pytest
 from tflaunch_worker.agent import task_output
 from tflaunch_worker.agent.task_output import Gap, Spool
 
-pytestmark = pytest.mark.unit
-
 
 def everything(kept: Spool, offset: int = 0) -> list[bytes | tuple[int, int]]:
     """Return all output from ``offset`` on: bytes joined, gaps as (offset, size)."""

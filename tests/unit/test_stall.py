@@ -12,8 +12,6 @@ from support.ungreeted_run import UngreetedRun, signals_of
 from tflaunch.core.events import HostUnreachable, LinkLost
 from tflaunch.mailbox import Mail
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[UngreetedRun]:

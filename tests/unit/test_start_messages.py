@@ -25,8 +25,6 @@ from tflaunch.errors import EXIT_PREFLIGHT
 from tflaunch.explain import summary
 from tflaunch.plan import serialize
 
-pytestmark = pytest.mark.unit
-
 HOSTS = {"worker": ["a", "b"]}
 
 

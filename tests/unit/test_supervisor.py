@@ -41,8 +41,6 @@ from tflaunch.core.job_state import Phase
 from tflaunch.explain import summary
 from tflaunch.plan.attempts import addresses
 
-pytestmark = pytest.mark.unit
-
 
 def test_ports_are_held_before_anything_starts() -> None:
     history = History(clustered({"worker": ["localhost:2222", "localhost"]})).happens(HostJoined(HERE))

@@ -15,8 +15,6 @@ from tflaunch.errors import TflaunchError
 from tflaunch.store.log_index import IndexReader
 from tflaunch.store.log_writer import Marks, TaskLog, missing, path_of, require_own_logs, tail, times_of
 
-pytestmark = pytest.mark.unit
-
 TASK = "worker:0"
 NOW = 1_800_000_000.0
 

@@ -14,8 +14,6 @@ import pytest
 from tflaunch_worker import training
 from tflaunch_worker.training import progress
 
-pytestmark = pytest.mark.unit
-
 Become = Callable[..., None]
 MIRRORED = {"worker": ["h1:1", "h2:1"]}
 WITH_CHIEF = {"chief": ["h0:1"], **MIRRORED}

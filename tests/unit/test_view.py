@@ -18,8 +18,6 @@ from tflaunch.records import as_json, read_record
 from tflaunch.tui import formatting, live
 from tflaunch.tui import layout as view
 
-pytestmark = pytest.mark.unit
-
 NOW = 1_000_000.0
 WIDE = "Epoch 3/10 — \x1b[32m━━━━\x1b[0m 日本語\t🎉 👨\u200d👩\u200d👧 🇩🇪 e\u0301 loss: 0.3\x07"
 

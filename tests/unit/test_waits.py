@@ -15,8 +15,6 @@ import pytest
 
 from support.specs import REPOSITORY
 
-pytestmark = pytest.mark.unit
-
 MARK = "# no limit: "
 WAITS = r"\.(join|wait|communicate|result|get|acquire)\(\)$"
 """Without an argument, which would be the limit."""

@@ -13,8 +13,6 @@ from support.launch import Launch
 from tflaunch.cli.json_output import schema_of_output
 from tflaunch.client import runs
 
-pytestmark = pytest.mark.cli
-
 STEPS = "i=0; while :; do i=$((i+1)); echo {'\"step\"': $i} > $TFLAUNCH_PROGRESS; sleep 0.05; done"
 
 

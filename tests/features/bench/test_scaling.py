@@ -15,8 +15,6 @@ from tflaunch.features.bench import scaling
 from tflaunch.features.bench.scaling import ScaledRun, with_workers
 from tflaunch.features.bench.scaling_runs import Report, measured_part
 
-pytestmark = pytest.mark.unit
-
 
 def runs(
     first: float | None, last: float | None, speed: float = 9.0, *, is_synchronous: bool = True

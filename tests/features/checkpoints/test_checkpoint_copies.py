@@ -32,8 +32,6 @@ from tflaunch_worker.features.checkpoints.checkpoint_store import CheckpointStor
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-pytestmark = pytest.mark.unit
-
 DATA = "ckpt-10.data-00000-of-00001"
 KERAS = b"PK\3\4" + b"x" * 50 + b"PK\5\6" + bytes(18)
 HDF5 = b"\x89HDF\r\n\x1a\n\0\0\0\0\0\x08\x08" + bytes(25) + (100).to_bytes(8, "little") + bytes(52)

@@ -15,8 +15,6 @@ from tflaunch_worker.agent import checkpoint_progress
 from tflaunch_worker.features.checkpoints.checkpoint_copies import CheckpointCopies
 from tflaunch_worker.host_vars import UnknownValueError
 
-pytestmark = pytest.mark.unit
-
 DATA = b"weights" * 1000
 DIGEST = hashlib.sha256(DATA).hexdigest()
 

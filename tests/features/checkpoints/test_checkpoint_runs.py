@@ -7,13 +7,10 @@ import sys
 from pathlib import Path
 
 import psutil
-import pytest
 
 from support import checkpoint_program
 from support.launch import Launch, read_errors_until, read_until, wait_for_end
 from support.waiting import wait_until
-
-pytestmark = pytest.mark.cli
 
 EVERY = 10
 

@@ -19,8 +19,6 @@ from tflaunch.features.code import user_code
 from tflaunch.features.code.user_code import PART, Code, CodeUpload, File, gather, read_copy
 from tflaunch.plan.model import SyncPlan
 
-pytestmark = pytest.mark.unit
-
 _HASH = "ab" * 32
 
 

@@ -14,8 +14,6 @@ from tflaunch_worker.features.code.received_code import OFFERED, Files
 from tflaunch_worker.features.file_parts import FilesError
 from tflaunch_worker.schema import check_fields
 
-pytestmark = pytest.mark.unit
-
 
 def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()

@@ -25,8 +25,6 @@ from tflaunch.tui import layout
 from tflaunch_worker.features.debug import FEATURE, breakpoints
 from tflaunch_worker.features.debug.in_tasks import tflaunch_breakpoint
 
-pytestmark = pytest.mark.unit
-
 REACHED = BreakpointReached(HERE, "worker:1", 0, "/code/train.py", 40, "step")
 LEFT = BreakpointLeft(HERE, "worker:1", 0)
 

@@ -10,8 +10,6 @@ import pytest
 from support.launch import Launch
 from support.terminals import Terminal
 
-pytestmark = pytest.mark.cli
-
 PROGRAM = """
 import os, sys, threading
 def step(number):

@@ -24,8 +24,6 @@ from tflaunch.errors import SpecError
 from tflaunch.features import port_holder
 from tflaunch.features.discovery import engines
 
-pytestmark = pytest.mark.unit
-
 
 def found(directory: Path, where: str, **fields: object) -> tuple[Address, ...]:
     """Return the workers that a source provides."""

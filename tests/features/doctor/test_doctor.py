@@ -12,8 +12,6 @@ from tflaunch.features.doctor.findings import CHECKS, Finding, Host, findings, r
 from tflaunch.plan.model import Plan
 from tflaunch_worker.features.doctor import host_doctor
 
-pytestmark = pytest.mark.unit
-
 PROGRAM = {
     "python": "3.11.2", "tensorflow": "2.21.0", "keras": "3.12.0", "tf_keras": "2.21.0",
     "program": "/job/train.py", "sha256": "aa", "is_missing": False, "backs_up": False, "backups": [],

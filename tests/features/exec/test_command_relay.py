@@ -16,8 +16,6 @@ from tflaunch_worker.agent import orders
 from tflaunch_worker.features.exec.host_commands import NOT_STARTED, HostCommands
 from tflaunch_worker.features.exec.running_command import PART, WINDOW, check_told
 
-pytestmark = pytest.mark.unit
-
 ASKED: dict[str, Any] = {"task": "worker:1", "argv": ["ls", "-l"], "columns": 80, "rows": 24, "term": "vt100"}
 INPUT = b"x" * PART
 

@@ -17,8 +17,6 @@ from support.specs import TFLAUNCH
 from support.terminals import Terminal
 from support.waiting import wait_gone
 
-pytestmark = pytest.mark.cli
-
 COUNTS = "i=0; while [ ! -e enough ]; do i=$((i+1)); echo line $i; sleep 0.05; done"
 STUBBORN = 'trap "" TERM HUP; echo $$; while :; do sleep 0.1; done'
 ESCAPED = f"(setsid sh -c '{STUBBORN}' &)"

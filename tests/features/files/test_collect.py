@@ -29,8 +29,6 @@ from tflaunch_worker import wire
 from tflaunch_worker.features.file_parts import PART, open_inside, read_part
 from tflaunch_worker.features.files.listed_files import list_files, matches
 
-pytestmark = pytest.mark.unit
-
 CONTENT = b"weights" * PART
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 

@@ -9,8 +9,6 @@ import pytest
 from support.launch import Launch, wait_for_end
 from support.waiting import wait_until
 
-pytestmark = pytest.mark.cli
-
 WRITE = "mkdir -p outputs; echo {task.name} of {run} >outputs/{task.index}; echo more >notes; ln -sf notes outputs/link"
 
 

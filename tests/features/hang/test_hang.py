@@ -25,8 +25,6 @@ from tflaunch.records import as_json, read_record
 from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.features.hang.evidence import BETWEEN, EvidenceCollector
 
-pytestmark = pytest.mark.unit
-
 LIBRARY = "/venv/lib/python3.11/site-packages"
 EXECUTE = Frame(f"{LIBRARY}/tensorflow/python/eager/execute.py", 53, "quick_execute")
 FIT = Frame(f"{LIBRARY}/keras/src/engine/training.py", 1804, "Model.fit")

@@ -25,8 +25,6 @@ from tflaunch.core.events import (
 from tflaunch.core.measures import Progress
 from tflaunch.features.hang.silence import SilenceRecord, Stage, limits, stage_of
 
-pytestmark = pytest.mark.unit
-
 STEPS = Does(20 * MINUTE, every=1.0, step=100)
 """A minute for the first step would be a stage of its own; this one has passed it."""
 

@@ -9,15 +9,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from features.hang.played_job import HOUR, MINUTE, Does, Task, World
 from support.job_history import History, Willing, mirrored
 from support.specs import clustered
 from tflaunch.core.events import BreakpointLeft, BreakpointReached, Event, LinkLost, LinkRestored
 from tflaunch.features.hang.silence import WINDOW, Stage, write_silences
-
-pytestmark = pytest.mark.unit
 
 HISTORIES = int(os.environ.get("TFLAUNCH_SLOW_JOBS", "30"))
 ENDED = 20

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import sys
 
-import pytest
-
 from support.launch import Launch
 from support.processes import wait_until_waiting
-
-pytestmark = pytest.mark.cli
 
 PROGRAM = """
 import os, time

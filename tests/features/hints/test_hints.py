@@ -22,8 +22,6 @@ from tflaunch.features.hints import hint_rules
 from tflaunch.features.hints.hint_rules import saw_peer_vanish
 from tflaunch_worker import failures
 
-pytestmark = pytest.mark.unit
-
 MIRRORED = Facts("multi_worker_mirrored", task="worker:0", legacy_keras=True)
 SERVERS = Facts("parameter_server", task="chief:0", role="chief", legacy_keras=True)
 ALONE = Facts("none", task="worker:0", python="/opt/py/bin/python")

@@ -14,8 +14,6 @@ from support.specs import tflaunch
 from support.terminals import Terminal
 from tflaunch.errors import EXIT_USAGE
 
-pytestmark = pytest.mark.cli
-
 COMMAND = ("--", "sh", "-c", "echo trained")
 IMPORT = "import tensorflow as tf\n"
 

@@ -17,8 +17,6 @@ from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
 from tflaunch.discovery import prepare
 from tflaunch.features.init.starter import starter_spec
 
-pytestmark = pytest.mark.unit
-
 COMMANDS = (["python", "train.py", "--epochs", "2"], ["./train"], ["python3.11", "-m", "trainer"])
 HOSTS = (None, "localhost", "h1", "h1,h2", "h1:2,h2:1", "10.0.0.1:2222,10.0.0.2:2222", "a-b.example.org,h2")
 ROLES = [

@@ -25,7 +25,6 @@ from tflaunch.private_files import user_name
 from tflaunch.runtime.run_config import SpecOrder
 from tflaunch_worker.readable import signal_name
 
-pytestmark = pytest.mark.unit
 OBJECTS = [
     {"kind": "Service", "metadata": {"name": "job", "labels": {"a": "b"}}, "spec": {"selector": {"a": "b"}}},
     {"kind": "StatefulSet", "metadata": {"name": "job-worker", "labels": {}}, "spec": {

@@ -26,7 +26,6 @@ from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archiv
 from tflaunch.plan import planner
 from tflaunch.store.run_dir import RunDirectory
 
-pytestmark = pytest.mark.unit
 RUN = "night-ly-20260102-030405-6789"
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "night-ly-launcher", "uid": "1"}
 

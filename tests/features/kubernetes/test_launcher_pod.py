@@ -21,7 +21,6 @@ from support.specs import tflaunch, written
 from support.waiting import PATIENCE, wait_until
 from tflaunch.errors import EXIT_USAGE
 
-pytestmark = pytest.mark.cli
 WAITS = """
 import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from support.rendering import rendered
@@ -18,7 +17,6 @@ from tflaunch.features.kubernetes.kubectl import KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.strategic_merge import merged
 from tflaunch.plan import planner
 
-pytestmark = pytest.mark.unit
 RUN = "night-20260102-030405-6789"
 RESTRICTED: dict[str, Any] = {
     "pod": {"securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}},

@@ -31,7 +31,6 @@ from tflaunch.plan import lint, planner, serialize, tensorboard
 from tflaunch.plan.model import Plan
 from tflaunch.transport.base import AgentGoneError, LinkError
 
-pytestmark = pytest.mark.unit
 SPEC: dict[str, Any] = {
     "name": "Night_ly",
     "cluster": {"chief": ["a:2222"], "worker": ["b", "b"], "ps": 1},

@@ -17,8 +17,6 @@ from tflaunch_worker import procfs
 from tflaunch_worker.features.memory import oom
 from tflaunch_worker.features.memory.oom import OomWatch
 
-pytestmark = pytest.mark.unit
-
 KILLED = "Memory cgroup out of memory: Killed process {} (python) total-vm:2097152kB, anon-rss:2095104kB"
 CHOSEN = "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,task=python,pid={},uid=0"
 GIB = 2**30

@@ -27,8 +27,6 @@ from tflaunch.tui import layout
 from tflaunch_worker.features.memory.memory_reports import VitalsReporter
 from tflaunch_worker.features.memory.memory_series import MOST, MemorySeries
 
-pytestmark = pytest.mark.unit
-
 GROWS = MemoryGrew(HERE, "worker:1", 0, 10 * 2.0**20, 7200.0)
 MIB, GIB, HOUR = 2.0**20, 2**30, 3600.0
 

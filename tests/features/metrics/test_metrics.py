@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from support.job_history import HERE, History
 from support.specs import clustered
 from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, TaskStarted, TimePassed
 from tflaunch.features.metrics import metrics
-
-pytestmark = pytest.mark.unit
 
 EPOCH = 1_000_000.0
 

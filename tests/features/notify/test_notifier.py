@@ -15,8 +15,6 @@ from support.waiting import PATIENCE
 from tflaunch.features.notify.notifier import Notifier, Occurrence, end_of, occurrences
 from tflaunch.plan.model import NotifyPlan
 
-pytestmark = pytest.mark.unit
-
 FAILED = Occurrence("failed", "end", "worker:0 exited with code 3")
 SERVERS = {"chief": 1, "worker": 2, "ps": 1}
 

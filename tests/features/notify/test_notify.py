@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from support.launch import Launch
-
-pytestmark = pytest.mark.cli
 
 TELL = {"exec": ["sh", "-c", "echo $TFLAUNCH_EVENT $TFLAUNCH_EXIT_CODE >>told; cat"]}
 FAIL_ONCE = "test $TFLAUNCH_ATTEMPT = 1 || exit 7"

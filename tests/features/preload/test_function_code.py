@@ -14,8 +14,6 @@ import pytest
 from tflaunch.api.functions import Call
 from tflaunch_worker.function import ABOUT, read_file
 
-pytestmark = pytest.mark.unit
-
 
 def defined(text: str) -> Callable[..., Any]:
     """Return a function with this body and an argument ``name``."""

@@ -13,8 +13,6 @@ from tflaunch.features.preload import warm_servers
 from tflaunch.features.preload.preloading import Preloading, find_problems
 from tflaunch.plan import serialize
 
-pytestmark = pytest.mark.unit
-
 
 def problem_of(**fields: Any) -> Problem:
     """Return the only problem of a spec with some fields."""

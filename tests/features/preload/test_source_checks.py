@@ -12,9 +12,6 @@ import pytest
 
 from tflaunch_worker.features.preload import source_checks
 
-pytestmark = pytest.mark.unit
-
-
 HARMLESS = [
     "import os; os.environ['TF_CONFIG']; os.environ['DATA'] = 'TF_X is a name in a sentence'",
     "import os; os.environ.update({'A': '1'}, B='2'); os.environ.setdefault('C', x)",

@@ -14,8 +14,6 @@ from support.launch import Launch, wait_for_end
 from support.waiting import wait_until
 from tflaunch.cli.json_output import schema_of_output
 
-pytestmark = pytest.mark.cli
-
 PROGRAM = """
 def train():
     print("trains", flush=True)

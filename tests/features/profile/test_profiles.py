@@ -18,8 +18,6 @@ from tflaunch_worker import wire
 from tflaunch_worker.features.profile import profiles
 from tflaunch_worker.features.profile.profiles import HostProfiles
 
-pytestmark = pytest.mark.unit
-
 
 def begin() -> tuple[PlayedAgent, list[tuple[str, str]], Call]:
     agent, taken = PlayedAgent(), list[tuple[str, str]]()

@@ -6,8 +6,6 @@ import pytest
 
 from support.launch import Launch
 
-pytestmark = pytest.mark.cli
-
 PROGRAM = "import sys\nsys.exit(3)\nimport tensorflow as tf\nmodel.fit(x, epochs=2)\n"
 
 

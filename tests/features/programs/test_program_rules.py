@@ -15,8 +15,6 @@ from tflaunch.discovery import prepare
 from tflaunch.features.programs import program_rules
 from tflaunch.features.programs.program_reader import Program, find_file, read_program
 
-pytestmark = pytest.mark.unit
-
 MIRRORED = "import tensorflow as tf\nstrategy = tf.distribute.MirroredStrategy()\n"
 CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("programs.yaml").read_text())
 

@@ -24,8 +24,6 @@ from tflaunch.store import run_dir
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory
 
-pytestmark = pytest.mark.unit
-
 DAY = 86_400.0
 NOW = float(int(time.time()))  # clock: compared with the times of files
 WEEK = RetentionPlan(0, 7 * DAY)

@@ -6,16 +6,12 @@ import json
 import signal
 from pathlib import Path
 
-import pytest
-
 from support.disks import MakeDisk
 from support.launch import PATIENCE, Launch
 from support.terminals import Terminal
 from tflaunch.errors import EXIT_USAGE
 
 KEPT = "the newest 10 runs of a job stay (--keep), and those of the last 7 d (--older-than)"
-
-pytestmark = pytest.mark.cli
 
 AT_ONCE = ("--keep", "0", "--older-than", "0s")
 

@@ -18,8 +18,6 @@ from support.signals import SURVIVED
 from support.waiting import PATIENCE, wait_until
 from tflaunch_worker.readable import signal_name
 
-pytestmark = pytest.mark.cli
-
 MARK = 'echo "{run}" >>begun'
 HOLD = "test -e free || until test -e free; do sleep 0.02; done"
 """Holds the host until the test makes a file."""

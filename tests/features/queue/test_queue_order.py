@@ -25,8 +25,6 @@ from tflaunch.plan.model import HostPlan, Plan
 from tflaunch.store import run_dir
 from tflaunch.store.run_dir import RunDirectory
 
-pytestmark = pytest.mark.unit
-
 ALL, CPU = Share(None), Share(0)
 ONE_GPU = {"worker": {"gpus": 1}}
 

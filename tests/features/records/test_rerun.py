@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from support.launch import Launch
-
-pytestmark = pytest.mark.cli
 
 
 def test_a_rerun_has_the_same_plan(launch: Launch) -> None:

@@ -20,8 +20,6 @@ from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch_worker import linux
 
-pytestmark = pytest.mark.unit
-
 SPEC: dict[str, Any] = {
     "cluster": {"worker": ["a:1", "b:1"]},
     "strategy": "none",

@@ -30,8 +30,6 @@ from tflaunch.features.render import slurm, targets
 from tflaunch.plan import planner
 from tflaunch.plan.model import Plan
 
-pytestmark = pytest.mark.unit
-
 CHECKS: dict[str, Callable[[str, Plan], list[str]]] = {
     "jobset": pod_checks.found_in,
     "trainjob": pod_checks.found_in,

@@ -15,8 +15,6 @@ from tflaunch.features.report import support_bundle
 from tflaunch.features.report.redaction import Redactor
 from tflaunch.features.secret_names import looks_secret
 
-pytestmark = pytest.mark.unit
-
 SECRET = 'päss" w\\rd-4711'
 MIB = 2**20
 

@@ -11,8 +11,6 @@ import pytest
 
 from support.launch import PATIENCE, Launch
 
-pytestmark = pytest.mark.cli
-
 SECRET = "correct-horse-battery"
 SAY = 'echo "logged in with $HUB_TOKEN at https://ann:$HUB_TOKEN@hub"; exit 3'
 

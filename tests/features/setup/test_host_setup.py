@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
-
 from support.job_history import Willing
 from support.played_agent import PlayedAgent
 from support.specs import clustered, made
@@ -16,8 +14,6 @@ from tflaunch.core.job_state import Phase
 from tflaunch.features.setup.host_setup import HostSetup
 from tflaunch.features.setup.setup_rules import find_problems
 from tflaunch.mailbox import Mailbox
-
-pytestmark = pytest.mark.unit
 
 SPEC: dict[str, Any] = {"setup": "make env", "strategy": "none", "restart": {"max": 2, "backoff": [0, 0]}}
 

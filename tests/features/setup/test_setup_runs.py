@@ -5,11 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-import pytest
-
 from support.launch import Launch
-
-pytestmark = pytest.mark.cli
 
 VENV = f"{sys.executable} -m venv --without-pip .venv"
 SAYS = ["python", "-c", "import sys, extra; print(extra.WORDS, sys.prefix)"]

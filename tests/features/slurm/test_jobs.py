@@ -20,8 +20,6 @@ from tflaunch.features.slurm.jobs import NoSlurmError, SlurmError, SlurmJob
 from tflaunch.features.slurm.location import QueuePlace, find_place
 from tflaunch.plan import planner
 
-pytestmark = pytest.mark.unit
-
 LOGIN_NODE = {"SLURM_JOB_ID": "17", "SLURM_JOB_NUM_NODES": "2"}
 TWO = {"worker": 2}
 

@@ -19,7 +19,6 @@ from tflaunch.features.slurm.location import SlurmRun
 from tflaunch.store.history import Figures, Moment
 from tflaunch.store.run_dir import HISTORY_NAME
 
-pytestmark = pytest.mark.unit
 NOTHING = Reached()
 
 

@@ -16,8 +16,6 @@ from tflaunch.features.slurm.jobs import SlurmError, SlurmJob
 from tflaunch.features.slurm.location import SlurmRun
 from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory
 
-pytestmark = pytest.mark.unit
-
 WAITING = SlurmJob("PENDING", "Priority", "", 0, 0)
 RUNNING = SlurmJob("RUNNING", "None", "node-1", 0, 0)
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
 from support.launch import Launch
-
-pytestmark = pytest.mark.cli
 
 
 def with_sbatch(launch: Launch, *said: str, code: int) -> None:

@@ -20,8 +20,6 @@ from tflaunch.features.ssh.known_hosts import KnownHosts, fingerprint, matches
 from tflaunch.features.ssh.transport import KEYWORDS, Transport, allowed_algorithms
 from tflaunch.transport.base import LinkError
 
-pytestmark = pytest.mark.unit
-
 COMMAND = "ssh -p 22 ann@alpha"
 NOW = time.time()  # clock: certificates are valid for a time
 OPENSSH = (serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)

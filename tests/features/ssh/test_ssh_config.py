@@ -21,8 +21,6 @@ from tflaunch.features.ssh.ssh_config import SshConfig, Target
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import LinkError
 
-pytestmark = pytest.mark.unit
-
 ME = pwd.getpwuid(os.getuid()).pw_name
 NOTHING = Path("/nonexistent/config")
 

@@ -15,8 +15,6 @@ from support.fixed_ports import free_ports
 from support.launch import PATIENCE, Launch
 from support.waiting import wait_gone
 
-pytestmark = pytest.mark.cli
-
 
 def test_it_serves_an_ended_run_until_a_signal(launch: Launch) -> None:
     """It dies with the command; a taken port, and a TensorBoard that fails, are told."""

@@ -15,8 +15,6 @@ from tflaunch.plan import serialize
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import RunDirectory
 
-pytestmark = pytest.mark.unit
-
 
 def begun(name: str) -> tuple[RunDirectory, Journal]:
     directory = RunDirectory(name)

@@ -23,8 +23,6 @@ from tflaunch.core.events import (
 from tflaunch.features.web.timeline import Timeline, Wait, waits_of
 from tflaunch.plan.model import Plan
 
-pytestmark = pytest.mark.unit
-
 EPOCH = 5000.0
 
 
