@@ -110,14 +110,12 @@ def test_one_that_starts_while_another_is_waited_for(tmp_path: Path, monkeypatch
         return found
 
     links[0].close()
-    assert first is not None
     wait_gone(first.pid)
     monkeypatch.setattr("tflaunch.transport.local.select.select", start_another)
     with pytest.raises((AgentGoneError, LinkError)):  # the second has its lock, or not yet
         connector.resume()
     links[1].close()
     connector.end()
-    assert connector.guard is not None
     assert [first.returncode, connector.guard.returncode] == [0, 0]
 
 

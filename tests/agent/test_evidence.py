@@ -66,7 +66,6 @@ def running(program: str, python: str = sys.executable) -> Iterator[subprocess.P
     """Run a program that says "up", until the end of the block."""
     pipe = subprocess.PIPE
     with subprocess.Popen([python, "-c", program], stdin=pipe, stdout=pipe, text=True) as started:
-        assert started.stdout is not None
         assert started.stdout.readline() == "up\n"
         try:
             yield started
@@ -104,8 +103,6 @@ def test_code_that_replaces_other_code_at_its_address_is_read_again(python: str)
     )
     argv = [python, "-c", program]
     with subprocess.Popen(argv, text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
-        assert started.stdin is not None
-        assert started.stdout is not None
         process = None
         for number in range(50):
             started.stdin.write(f"file {number}\n")
@@ -115,7 +112,6 @@ def test_code_that_replaces_other_code_at_its_address_is_read_again(python: str)
             (main,) = process.read_threads()
             assert f"file {number}" in [frame.file for frame in main.frames]
         started.stdin.close()
-        assert process is not None
         process.close()
 
 

@@ -230,7 +230,6 @@ def test_a_peer_that_connects_at_once_does_not_reach_the_holder(
     guarded, ports, _ = fence
     assert guarded.admit(CLUSTER) == ""
     holder = ports.holder("worker:0")
-    assert holder is not None
     with WatchedHolder(fileno=os.dup(holder.fileno())) as watched:
         with ordinary_user() if is_ordinary else nullcontext():
             assert guarded.guard("worker:0", watched) == ""
@@ -351,7 +350,6 @@ def test_a_task_of_another_run_is_named_with_what_ends_it(listens: bool) -> None
     script = f"# a\x1b[31mb\nimport socket; s = socket.{opens}; print(flush=True); input()"
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, text=True, env=env) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         owner = listening_sockets.owner(free) or ""
         process.communicate("\n")

@@ -171,8 +171,6 @@ def test_the_looks_do_not_grow_with_what_is_to_be_killed() -> None:
     """A look after each death would make it quadratic."""
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", MANY], stdin=pipe, stdout=pipe) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         assert process.stdout.read(300) == b"x" * 300
         looks, has_left = process.communicate(b"x", PATIENCE)[0].split()
     assert has_left == b"False"

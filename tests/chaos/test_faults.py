@@ -32,8 +32,6 @@ def test_a_step_is_seen_by_those_that_have_the_clock(tmp_path: Path) -> None:
     clock = WallClock(tmp_path / "clock")
     argv, pipe, env = [sys.executable, "-c", READ], subprocess.PIPE, {**os.environ, **clock.environ}
     with subprocess.Popen(argv, env=env, stdin=pipe, stdout=pipe, text=True) as reader:
-        assert reader.stdin is not None
-        assert reader.stdout is not None
         for step in (0, 7200, -3600, 0):
             clock.step(step)
             before = time.time(), time.monotonic()  # clock: the other process reads them between these moments

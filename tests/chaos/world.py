@@ -125,7 +125,6 @@ class World:
     def _run(self, *arguments: object) -> None:
         self.running = running = self.launch.start(*arguments)
         for pipe in (running.stdout, running.stderr) if self.drill.is_read else (running.stderr,):
-            assert pipe is not None
             kept = self.errors if pipe is running.stderr else deque[str](maxlen=1)
             self._readers.append(threading.Thread(target=kept.extend, args=(pipe,), daemon=True))
             self._readers[-1].start()
@@ -160,10 +159,8 @@ class World:
     def finish(self) -> int | None:
         """Wait for the end; return the exit code, None if there is no end."""
         running = self.running
-        assert running is not None
         if not self.drill.is_read:
             self.wait(lambda: all((self.directory / f"result.{task}").exists() for task in self.finishers()))
-            assert running.stdout is not None
             threading.Thread(target=running.stdout.read, daemon=True).start()
         if not self.wait(self.is_over):
             return None
@@ -204,7 +201,6 @@ class World:
                 elif process.pid in agents:
                     found.append(Victim(process.pid, "agent" if process.ppid() in agents else "guard", host))
         if not self.is_over():
-            assert self.running is not None
             found.append(Victim(self.running.pid, "supervisor", ""))
         return sorted(found, key=lambda victim: (victim.kind, victim.name, victim.pid))
 
@@ -243,7 +239,6 @@ class World:
         for victim in victims:
             _signal(victim.pid, signal.SIGCONT if verb == "stop" else signal.SIGKILL)
         if (verb, whom) == ("kill", "supervisor"):
-            assert self.running is not None
             self.running.wait()
             self.last(min(fault.seconds, _LEASE / 2))
             self._run("up", "--resume", self.launch.run_directory().name)
@@ -251,7 +246,6 @@ class World:
 
     def _hurt_host(self, fault: Fault) -> str:
         bed = self.bed
-        assert bed is not None
         hosts = self._task_hosts()
         host = hosts[fault.choice % len(hosts)]
         match fault.kind:
@@ -283,7 +277,6 @@ class World:
     @contextmanager
     def _full(self, host: int) -> Iterator[None]:
         """Leave no space in a host's HOME."""
-        assert self.bed is not None
         filler = self.bed.home_of(host) / "filler"
         self.bed.execute(host, "mount", "-o", "remount,size=64m", self.bed.home)
         try:
@@ -295,7 +288,6 @@ class World:
             filler.unlink(missing_ok=True)
 
     def _kill_sshd(self, fault: Fault) -> str:
-        assert self.bed is not None
         servers = [one for one in self.bed.processes() if one.is_sshd]
         sessions = [one for one in servers if ":" in one.cmdline[0] and "listener" not in one.cmdline[0]]
         if not sessions:
@@ -306,7 +298,6 @@ class World:
 
     def _step_clock(self, fault: Fault) -> str:
         """Step the wall clock of all processes of the run, to a time that differs from this machine's by hours."""
-        assert self.clock is not None
         hours = _CLOCKS[fault.choice % len(_CLOCKS)]
         there = self.victims()
         number = sum(self.clock.is_read_by(victim.pid) for victim in there)

@@ -98,7 +98,6 @@ class Terminal:
 
     def do(self, *call: Any) -> str:
         """Have the process call its screen, and wait until the call returns."""
-        assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(call) + "\n")
         self.process.stdin.flush()
         answer = b""

@@ -299,7 +299,6 @@ def test_metrics_are_served_on_loopback(launch: Launch) -> None:
     from urllib.request import urlopen
 
     running = launch.start("up", launch.shell(UNTIL_GO, strategy="none"), "--metrics-port", 0)
-    assert running.stderr is not None
     url = running.stderr.readline().split()[-1]
     read_until(running, "up", 2)
     text = urlopen(url, timeout=PATIENCE).read().decode()

@@ -115,7 +115,6 @@ def test_a_command_for_a_shell_fails_as_is_proposed(command: str, tmp_path: Path
 def test_an_option_of_another_tool_is_answered_with_what_is_accepted() -> None:
     for (verb, option), answer in ANSWERS.items():
         command = main.tflaunch.get_command(click.Context(main.tflaunch), verb)
-        assert command is not None
         options = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
         assert option not in options, verb
         assert {*re.findall("`(-[^` ]*)", answer)} <= options, (verb, option)

@@ -72,7 +72,6 @@ def test_ctrl_c_does_not_wait_for_a_reader_that_never_reads(launch: Launch) -> N
     wait_until((launch.directory / "wrote").exists, running)
     running.send_signal(signal.SIGINT)
     assert running.wait(PATIENCE) == 130
-    assert running.stderr is not None
     assert "the end of the output is not shown" in running.stderr.read()
     assert not launch.survivors()
 
@@ -178,7 +177,6 @@ def test_many_restarts_lines_and_steps_leave_no_trace_in_memory(launch: Launch) 
     )
     launch.prefix = ["sh", "-c", 'exec "$@" 2> said', "sh"]  # it is not read, and each restart is reported there
     running = launch.start("up", spec)
-    assert running.stdout is not None
     enough = min(1.2 * backlog.MEMORY, 10 * ALL_LINES)
     # What waits for a reader that stands still is memory, too: it is full before the first look.
     wait_until(lambda: any(path.stat().st_size > enough for path in launch.home.glob("runs/*/logs/worker-0.log")))

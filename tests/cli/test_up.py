@@ -205,7 +205,6 @@ def test_a_sidecar_runs_beside_and_ends_with_the_job(launch: Launch) -> None:
         r"leaves ended with 0 while its process \d+ \(sleep 9999\) still ran .*; the job goes on",
         hint,
     }
-    assert running.stderr is not None
     said = ""
     while not all(re.search(words, said) for words in wanted):
         said += (line := running.stderr.readline())
@@ -346,7 +345,6 @@ def test_a_run_directory_that_is_removed_costs_logs_and_not_the_job(launch: Laun
         "up",
         launch.shell(f"echo up; until test -e {go}; do sleep 0.05; done; exit 7", strategy="none", restart={"max": 0}),
     )
-    assert running.stderr is not None
     read_until(running, "up")
     directory = launch.run_directory()
     while directory.exists():

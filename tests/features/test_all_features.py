@@ -27,7 +27,6 @@ def test_the_page_of_all_commands_is_up_to_date() -> None:
 @pytest.mark.parametrize("name", tflaunch.list_commands(click.Context(tflaunch)))
 def test_every_command_explains_itself(name: str) -> None:
     command = tflaunch.get_command(click.Context(tflaunch), name)
-    assert command is not None
     assert command.short_help
     assert "\b\nExample" in inspect.cleandoc(command.help or "")
     assert all(parameter.help for parameter in command.params if isinstance(parameter, click.Option))

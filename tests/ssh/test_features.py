@@ -66,7 +66,6 @@ def test_calls_end_with_their_link_and_tasks_go_on(launch: Launch, sshd: StartSs
     pipe = subprocess.PIPE
     piped = subprocess.Popen(words, cwd=launch.directory, env=launch.env, stdin=pipe, stdout=pipe, stderr=pipe)
     terminal = Terminal(launch, f"tflaunch exec worker:0 -- sh -c '{STUBBORN}'")
-    assert piped.stdout is not None
     pids = [int(piped.stdout.readline()), int(terminal.read_until(b"\n"))]
     # Profiles come home into the run's directory.
     made = launch.succeed("profile", "--for", "500ms")

@@ -102,7 +102,6 @@ def test_every_fault_of_a_host_is_found_in_one_visit(bed: Bed, launch: Launch) -
     script = "import socket, sys; s = socket.create_server(('', 2222)); print('in', flush=True); sys.stdin.read()"
     argv = [*bed.host_prefix(1), "python3", "-c", script]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == b"in\n"
         code, found = examined(bed.control(launch), path)
         holder.communicate()

@@ -724,7 +724,6 @@ def test_no_command_survives_tflaunch(machine: Machine, options: tuple[str, ...]
     """
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", program, repr(target)], stdin=pipe, stdout=pipe) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"connected\n"
         commands = [each for each in relays(machine) if each.pid != process.pid]
         assert len(commands) == 2

@@ -61,7 +61,6 @@ def test_what_the_tasks_do_is_said_once_they_have_been_looked_at() -> None:
     found = StartExplained(0, "worker:0 still imports tensorflow")
     assert history.told(found) == ["hint: worker:0 still imports tensorflow"]
     shown = told(history).forming
-    assert shown is not None
     assert shown.hint == "worker:0 still imports tensorflow"
     assert history.told(found._replace(attempt=1)) == []
     history.happens(PortOpened(HERE, "worker:0", 0), PortOpened(HERE, "worker:1", 0))
@@ -471,7 +470,6 @@ def test_the_minute_of_the_start_begins_with_the_last_task() -> None:
     assert not history.happens(TimePassed()).job.formation.was_warned
     history.now += 1
     forming = told(history.happens(TimePassed())).forming
-    assert forming is not None
     assert forming.since == EPOCH + history.now - policy.WARN_AFTER
 
 

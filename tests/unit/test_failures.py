@@ -102,8 +102,6 @@ def test_an_abort_while_the_interpreter_exits_is_not_the_cause() -> None:
     aborted = ["terminate called without an active exception", "Fatal Python error: Aborted"]
     at_exit = find_failure([*raised, "", "W0000 00:00:1.2 3 a.cc:4] bye", *aborted])
     later = find_failure([*raised, "", "epoch 2", *aborted])
-    assert at_exit is not None
-    assert later is not None
     assert (at_exit.kind, later.kind, later.text) == ("KeyError", "", "terminate called")
 
 

@@ -120,7 +120,6 @@ def test_an_event_has_the_metrics_of_a_measurement() -> None:
     event = event_records.from_record({**said, "metrics": metrics})
     assert isinstance(event, TaskExited)
     progress = measures.from_wire({TASK: {"attempt": 0, "progress": {"metrics": metrics}}})[TASK].progress
-    assert progress is not None
     assert event.metrics == progress.metrics
     assert list(event.metrics)[:3] == [r"a\x1b[2J\nb", r"\u202e", r"loss\ud800"]
     assert len(event.metrics) == 20

@@ -168,7 +168,6 @@ def test_the_lock_goes_with_the_process_that_has_it(place: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert holder.stdout is not None
     assert holder.stdout.readline() == "taken\n"
     assert runs.is_live(run)
     with pytest.raises(TflaunchError, match=f"run {NEW} has a supervisor already"):

@@ -38,7 +38,6 @@ class Place:
     def kept(self) -> tuple[int, int]:
         """Return the attempt in the log, and how much of its output an earlier supervisor kept."""
         mark = self.marks.earlier.get(TASK)
-        assert mark is not None
         return mark.attempt, mark.offset + self.log.first_size - mark.at
 
     def times(self) -> list[tuple[float, int]]:
@@ -261,7 +260,6 @@ def test_output_that_is_kept_can_be_read_there(tmp_path: Path) -> None:
     assert place.log.append(b"one", [(0, NOW)]) == (str(path_of(tmp_path, TASK)), 0)
     place.log.begin_attempt(1, NOW)
     kept = place.log.append(b"two", [(0, NOW)])
-    assert kept is not None
     assert place.text()[kept.start :] == "two"
     with full_disk(path_of(tmp_path, TASK)):
         assert place.log.append(b"three", [(0, NOW)]) is None

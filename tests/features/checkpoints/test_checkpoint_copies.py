@@ -344,7 +344,6 @@ class _Cluster:
         """Return the newest checkpoint that has a copy, and the hosts that have it."""
         self.happens()
         known = self.job.job.checkpoint
-        assert known is not None
         return known.name, known.hosts
 
     def steps(self) -> list[int]:

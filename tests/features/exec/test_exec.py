@@ -49,7 +49,6 @@ def execute(launch: Launch, *arguments: str, given: bytes = b"", task: str = "wo
 
 
 def read_pid(process: subprocess.Popen[bytes]) -> int:
-    assert process.stdout is not None
     return int(process.stdout.readline())
 
 
@@ -116,12 +115,9 @@ def test_ends_are_those_of_a_shell_and_pipes_are_exact(running: Launch) -> None:
 @pytest.mark.thorough
 def test_a_slow_reader_delays_nobody(running: Launch) -> None:
     agent = psutil.Process(running.status()["tasks"][0]["pid"]).parent()
-    assert agent is not None
     involved = [agent, running.supervisor()]
     before = [process.memory_info().rss for process in involved]
     slow = start(running, "sh", "-c", "head -c 64000000 /dev/zero; touch written; cat")
-    assert slow.stdout is not None
-    assert slow.stdin is not None
     os.read(slow.stdout.fileno(), 1)
     lines = running.log("worker:0").count("\n")
     running.wait_for_log("worker:0", f"line {lines + 20}\n")
@@ -159,8 +155,6 @@ def test_a_command_does_not_count_as_the_task(launch: Launch) -> None:
     launch.wait_for_log("worker:0", "line 1\n", 2)
     assert psutil.pid_exists(pid)
     assert execute(launch, "sh", "-c", "echo $TFLAUNCH_ATTEMPT") == (0, b"1\n", "")
-    assert process.stdin is not None
-    assert process.stdout is not None
     process.stdin.write(b"still here\n")
     process.stdin.flush()
     assert process.stdout.readline() == b"still here\n"
@@ -181,7 +175,6 @@ def test_a_command_ends_with_its_agent(launch: Launch) -> None:
     process = start(launch, "sh", "-c", f"{ESCAPED}; {BARE}; {STUBBORN}")
     pids = [read_pid(process) for _ in range(3)]
     agent = psutil.Process(launch.status()["tasks"][0]["pid"]).parent()
-    assert agent is not None
     agent.kill()
     for pid in pids:
         wait_gone(pid)

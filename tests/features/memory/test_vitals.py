@@ -142,8 +142,6 @@ def test_the_agent_says_which_task_has_grown() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
         measuring = VitalsReporter(cast("Any", loop), lambda: None, lambda _: None)
         measuring.add("worker:0", 0, os.getpid)
         measuring.add("worker:1", 0, lambda: child.pid)

@@ -121,7 +121,6 @@ def test_a_run_waits_for_another_that_is_not_of_the_queue(launch: Launch) -> Non
 def start_queued(launch: Launch, *arguments: object) -> subprocess.Popen[str]:
     """Start a command that waits for the run of `held`, and return it when it says so."""
     process = launch.start("up", *arguments)
-    assert process.stderr is not None
     assert "is in the queue; it waits for holder-" in process.stderr.readline()
     return process
 

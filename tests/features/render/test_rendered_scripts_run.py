@@ -119,7 +119,6 @@ def test_servers_and_evaluator_end_with_the_chief(launch: Launch) -> None:
 def test_a_signal_ends_all(launch: Launch, number: int, code: int) -> None:
     fields = {"cluster": {"worker": 2}, "command": ["sh", "-c", STUBBORN], "timeouts": {"grace": "1s"}}
     process = start(launch, **fields)
-    assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
     os.kill(process.pid, number)
     wait_for_end(process, code)

@@ -181,10 +181,8 @@ def test_a_place_has_the_expected_start_if_slurm_knows_it(monkeypatch: pytest.Mo
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(soon))
     monkeypatch.setattr(jobs, "run_command", lambda *_: f"14+0 N/A\n14+1 N/A\n17+0 {at}\n17+1 {at}\n18 N/A\n")
     place, unknown = find_place("17", WAITING), find_place("18", WAITING)
-    assert place is not None
     assert (place.position, place.of) == (2, 3)
     assert re.match(r"2 of 3 in the queue of its partition, expected to start in (2 h|1 h .*) \(", place.describe())
-    assert unknown is not None
     assert unknown.describe() == "3 of 3 in the queue of its partition"
     monkeypatch.setattr(jobs, "run_command", lambda *_: "17+0 N/A\n17+1 N/A\n")
     assert find_place("17", WAITING) is None, "it waits alone"

@@ -111,7 +111,6 @@ def test_the_guilty_task_is_two_clicks_away(page: Page, failed_run: str) -> None
     page.keyboard.press("b")
     page.keyboard.press("3")
     lane = page.wait_for_selector(".lane i.bad")
-    assert lane is not None
     assert "exited with code 1 (IndexError" in (lane.get_attribute("title") or "")
     assert page.locator(".lane i:visible").count() == 4
     ticks = page.locator(".axis i").all_text_contents()
