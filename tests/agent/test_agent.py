@@ -109,9 +109,7 @@ def test_exits_are_told_in_the_order_in_which_they_happened(agent: Agent) -> Non
 
 
 @pytest.mark.parametrize(("is_child", "grace"), [(False, 0), (True, 0.1)], ids=["leader", "below a shell"])
-def test_a_task_that_is_suspended_before_it_is_stopped_is_told_apart(
-    agent: Agent, is_child: bool, grace: float
-) -> None:
+def test_a_task_that_is_suspended_before_its_stop_is_told_apart(agent: Agent, is_child: bool, grace: float) -> None:
     """Its peers fail first, as they get no answer; TERM and KILL end its state."""
     agent.talk.start("worker:0", "sh", "-c", PRINT_PIDS)
     child, leader = pids_of(agent.talk, "worker:0")

@@ -185,9 +185,7 @@ def evidence(agent: Agent) -> dict[str, Evidence]:
 
 def test_an_agent_tells_where_its_tasks_are(agent: Agent) -> None:
     """A Python below a shell, one that computes, one that is stopped, one that reads, and a program without Python."""
-    reads = (
-        "import os, socket\nends = os.pipe()\nheld = socket.create_server(('127.0.0.1', 0))\nprint('up', flush=True)\n"
-    )
+    reads = "import os, socket\nends = os.pipe()\nheld = socket.create_server(('', 0))\nprint('up', flush=True)\n"
     programs = {
         "worker:0": ["sh", "-c", f"{sys.executable} -c '{PROGRAM}'; true"],
         "worker:1": [sys.executable, "-c", "print('up', flush=True)\nwhile True: pass"],
@@ -254,9 +252,7 @@ def test_a_thread_of_c_that_waits_for_a_file_is_told(agent: Agent, tmp_path: Pat
 @pytest.mark.parametrize(("call", "wchan"), [("flock", "lock_inode"), ("lockf", "setlk")])
 def test_the_process_that_has_locked_a_file_is_named(agent: Agent, tmp_path: Path, call: str, wchan: str) -> None:
     """Others wait for it in the kernel, which knows it."""
-    locks = (
-        f"import fcntl, time\nfile = open({str(tmp_path / 'cache.lock')!r}, 'w')\nfcntl.{call}(file, fcntl.LOCK_EX)\n"
-    )
+    locks = f"import fcntl\nheld = open({str(tmp_path / 'cache.lock')!r}, 'w')\nfcntl.{call}(held, fcntl.LOCK_EX)\n"
     agent.talk.start("worker:0", sys.executable, "-c", f"{locks}print('up', flush=True)\ntime.sleep(3600)")
     agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
     agent.talk.start("worker:1", sys.executable, "-c", locks)

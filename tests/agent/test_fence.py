@@ -169,9 +169,7 @@ def addresses_of_ip() -> set[str]:
     """Return the addresses that `ip` shows, without those of links only."""
     shown = json.loads(subprocess.check_output(["ip", "-j", "address"]))
     known = {(info["local"], info["scope"]) for link in shown for info in link.get("addr_info", []) if "local" in info}
-    return {"127.0.0.1", "::1"} | {
-        address for address, scope in known if scope != "link" and not address.startswith("127.")
-    }
+    return {"127.0.0.1", "::1"} | {each for each, scope in known if scope != "link" and not each.startswith("127.")}
 
 
 def test_the_owner_of_a_fenced_port_is_the_task(agent: Agent) -> None:

@@ -71,9 +71,7 @@ class TestRun:
         result = tflaunch.run(spec(SLEEP), timeout=1)
         assert (result.exit_code, result.culprit) == (124, "deadline")
 
-    def test_a_mapping_relative_paths_and_what_is_shown(
-        self, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_mapping_relative_paths_and_the_output(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "here").mkdir()
         fields = {"cluster": {"worker": 1}, "command": ["pwd"], "name": "small", "strategy": "none", "workdir": "here"}
         result = tflaunch.run(fields, directory=tmp_path, show=True)

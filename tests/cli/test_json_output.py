@@ -27,9 +27,7 @@ def fits(verb: str, ended: subprocess.CompletedProcess[str]) -> Any:
 def test_every_command_with_json_has_a_schema() -> None:
     context = click.Context(tflaunch)
     commands = {name: tflaunch.get_command(context, name) for name in tflaunch.list_commands(context)}
-    with_json = {
-        name for name, command in commands.items() if command and any(p.name == "as_json" for p in command.params)
-    }
+    with_json = {name for name, each in commands.items() if each and any(p.name == "as_json" for p in each.params)}
     assert with_json == VERBS
     for verb in VERBS:
         jsonschema.Draft202012Validator.check_schema(schema_of_output(verb))

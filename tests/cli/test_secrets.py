@@ -53,9 +53,7 @@ def test_tasks_get_values_that_nothing_else_shows(secret: Launch) -> None:
     assert not leaks(secret)
     (secret.directory / "go0").touch()
     secret.wait_for_log("worker:1", DIGEST, 2)
-    shown = [
-        secret.run(*words, run) for words in (("ps", "--json"), ("events", "--json"), ("report", "--logs", "--show"))
-    ]
+    shown = [secret.run(*how, run) for how in (("ps", "--json"), ("events", "--json"), ("report", "--logs", "--show"))]
     assert not leaks(secret)
     (secret.directory / "go1").touch()
     assert secret.run("wait", run).returncode == 0

@@ -136,9 +136,7 @@ trap 'exit 0' TERM; sleep 1; echo up; read line < never"""
 
 
 @pytest.mark.parametrize(("tells_agent", "code"), [(True, 7), (False, 143)])
-def test_tasks_that_save_before_tflaunch_knows_of_the_end_are_not_done(
-    launch: Launch, tells_agent: bool, code: int
-) -> None:
+def test_tasks_that_save_before_the_end_is_known_are_not_done(launch: Launch, tells_agent: bool, code: int) -> None:
     """As schedulers, service managers and a node's shutdown do it, the tasks first: agent or tflaunch come last."""
     os.mkfifo(launch.directory / "never")
     running = launch.start("up", launch.shell(SAVING, restart={"backoff": [0, 0]}), until="up", count=2)

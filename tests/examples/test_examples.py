@@ -64,9 +64,7 @@ def test_an_example_trains_and_leaves_nothing(launch: Launch, name: str) -> None
     check_trained(launch, name, ended.stdout, is_quick)
 
 
-@pytest.mark.parametrize(
-    "legacy", ["auto", *(["false"] if LONG else [])], ids=["tf_keras", *(["Keras 3"] if LONG else [])]
-)
+@pytest.mark.parametrize("legacy", ["auto", "false"][: 1 + LONG], ids=["tf_keras", "Keras 3"][: 1 + LONG])
 def test_the_evaluator_has_tested_the_last_checkpoint(launch: Launch, legacy: str) -> None:
     """It gets time for that after the chief's end."""
     # How much the few steps of a quick training learn is chance, as they are asynchronous.

@@ -19,9 +19,7 @@ from tflaunch_worker.feature import features as features_of_agents
 SIDES = {"launcher": "tflaunch", "worker": "tflaunch_worker"}
 NAMES = sorted({*features(), *features_of_agents()})
 NOT_PURE = {"os", "psutil", "random", "selectors", "socket", "subprocess", "threading", "time"}
-SHARED = {
-    path.stem for side, package in SIDES.items() for path in (REPOSITORY / side / package / "features").glob("*.py")
-}
+SHARED = {path.stem for side, name in SIDES.items() for path in (REPOSITORY / side / name / "features").glob("*.py")}
 """Modules that stand beside the features, since several need them."""
 
 ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"
@@ -147,11 +145,7 @@ def table() -> str:
         ]
         does = (text or "").partition("\n")[0].rstrip(".")
         verbs = [f"`{verb}`" for verb, declared in feature.verbs.items() if declared.group]
-        adds = [
-            *verbs,
-            *(f"`{flag_of(each)}`" for each in feature.options),
-            *(f'`"{each}"`' for each in feature.fields),
-        ]
+        adds = [*verbs, *(f"`{flag_of(one)}`" for one in feature.options), *(f'`"{one}"`' for one in feature.fields)]
         needs = [*(f"`{each}`" for each in feature.needs), *(f"`{each}` if it is there" for each in feature.uses)]
         rows.append(f"| `{name}` | {does} | {', '.join(adds)} | {', '.join(needs)} |")
     return re.sub("  +", " ", "\n".join(rows))

@@ -30,9 +30,8 @@ def _play(name: str, arguments: argparse.Namespace) -> int:
     end = arguments.first + arguments.cases
     blocks = [(name, arguments.seed, first, min(_BLOCK, end - first)) for first in range(arguments.first, end, _BLOCK)]
     with multiprocessing.Pool(arguments.jobs) as pool:
-        for count, failed in (
-            pool.imap_unordered(_play_block, blocks) if arguments.jobs > 1 else map(_play_block, blocks)
-        ):
+        played_by = pool.imap_unordered if arguments.jobs > 1 else map
+        for count, failed in played_by(_play_block, blocks):
             played += count
             for failure in failed:
                 failures += 1

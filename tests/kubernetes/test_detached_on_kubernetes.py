@@ -103,9 +103,7 @@ def volume(kube: Kube, tmp_path: Path) -> Iterator[str]:
         {"kind": "PersistentVolumeClaim", "metadata": {"name": "runs"},
          "spec": {**shared, "volumeName": "runs", "resources": {"requests": size}}},
     ]  # fmt: skip
-    given = json.dumps(
-        {"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", **thing} for thing in things]}
-    )
+    given = json.dumps({"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", **one} for one in things]})
     kube.kubectl("create", "--filename=-", given=given)
     yield "runs"
     kube.kubectl("delete", "pvc", "runs", "--wait=false")

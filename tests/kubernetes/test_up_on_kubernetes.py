@@ -190,9 +190,7 @@ def test_an_eviction_is_named_with_its_cause(kube: Kube, launch: Launch, tmp_pat
     assert cause in launch.run("explain").stdout
 
 
-def test_a_node_that_does_not_answer_is_a_lost_host_until_it_returns(
-    kube: Kube, launch: Launch, tmp_path: Path
-) -> None:
+def test_a_node_that_does_not_answer_is_lost_until_it_returns(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     timeouts = {"lease": "8s", "grace": "2s", "heartbeat": "3s"}
     process = launch.start("up", spec(tmp_path, COUNTS, workers=1, timeouts=timeouts))
     read_errors_until(process, "tflaunch: run ")

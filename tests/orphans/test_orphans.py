@@ -182,9 +182,7 @@ def test_an_orphan_is_killed_and_nothing_else(
     assert sleeper.wait() == -signal.SIGKILL
 
 
-def test_a_command_in_an_orphaned_task_does_not_kill_its_own_run(
-    directory: Path, sleeper: subprocess.Popen[bytes]
-) -> None:
+def test_a_command_in_an_orphaned_task_spares_its_own_run(directory: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """`tflaunch ps` in a task whose agent is dead spares itself, its siblings and its ancestors."""
     sweep = f"from tflaunch_worker import orphans; print(orphans.sweep({str(directory)!r}, True))"
     env = {"TFLAUNCH_RUN": "killed", "TFLAUNCH_TASK_DIR": f"{directory}/tasks/worker-0"}

@@ -179,9 +179,7 @@ class Oracle:
         begin = self._heard.get((task, attempt), 0)
         gaps = self._gaps.get((task, attempt), [])
         if sum(max(min(begin + size, at + count) - max(begin, at), 0) for at, count in gaps) < size:
-            raise Violation(
-                "I6", f"{task} attempt {attempt}: {size} bytes from {begin} are said to be lost, and are not"
-            )
+            raise Violation("I6", f"{task} attempt {attempt}: {size} bytes from {begin} are said lost, and are not")
         self._heard[(task, attempt)] = begin + size
         self.kept(task, attempt)
 

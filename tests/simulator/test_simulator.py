@@ -41,9 +41,7 @@ def test_the_invariants_hold_in_every_history() -> None:
 
 @pytest.mark.parametrize(("kind", "ending"), [("end_node", "again"), ("end_service", "exit 143")])
 @pytest.mark.parametrize("hosts", ['["localhost", "localhost"]', '["a", "b"]'])
-def test_tasks_that_exit_with_0_because_they_are_ended_from_outside_are_not_done(
-    kind: str, ending: str, hosts: str
-) -> None:
+def test_tasks_that_exit_with_0_when_ended_from_outside_are_not_done(kind: str, ending: str, hosts: str) -> None:
     """Whoever hears of the end first, tasks or tflaunch: the job goes on in another attempt, or ends with 143."""
     script = Script(20.0, term="finishes")
     spec = f'{{"cluster": {{"worker": {hosts}}}, "command": ["train"]}}'

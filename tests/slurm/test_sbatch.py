@@ -50,14 +50,12 @@ def test_the_script_trains_on_two_nodes(slurm: SlurmBed, launch: Launch) -> None
 
 def test_tasks_are_given_what_plan_says_and_servers_end_with_the_chief(slurm: SlurmBed, launch: Launch) -> None:
     """TF_CONFIG byte for byte for the nodes that Slurm allocated; each task is on its node."""
-    tell = (
-        'printf %s "$TF_CONFIG" > "$TFLAUNCH_TASK"; echo "$TFLAUNCH_TASK $SLURMD_NODENAME"; touch "$TFLAUNCH_TASK.up"'
-    )
+    say = 'printf %s "$TF_CONFIG" > "$TFLAUNCH_TASK"; echo "$TFLAUNCH_TASK $SLURMD_NODENAME"; touch "$TFLAUNCH_TASK.up"'
     wait = "for task in worker:0 ps:0 evaluator:0; do until [ -e $task.up ]; do sleep 0.05; done; done"
     spec: dict[str, Any] = {
         "cluster": {"chief": ["n1:2222"], "worker": ["n2:2222"], "ps": ["n2:2223"], "evaluator": ["n1:2223"]},
-        "command": ["sh", "-c", f"{tell}; exec sleep 9999"],
-        "roles": {"chief": {"command": ["sh", "-c", f"{tell}; {wait}"]}},
+        "command": ["sh", "-c", f"{say}; exec sleep 9999"],
+        "roles": {"chief": {"command": ["sh", "-c", f"{say}; {wait}"]}},
     }
     path = launch.spec(**spec)
     code, output = run(slurm, launch, path)
@@ -69,10 +67,8 @@ def test_tasks_are_given_what_plan_says_and_servers_end_with_the_chief(slurm: Sl
 
 def test_the_first_failure_ends_the_job_with_its_code(slurm: SlurmBed, launch: Launch) -> None:
     """Not with 143, which srun would report for the tasks that it ends."""
-    script = (
-        '[ "$TFLAUNCH_TASK" = worker:1 ] && { until [ -e up ]; do sleep 0.05; done; exit 7; }; touch up; sleep 9999'
-    )
-    code, output = run(slurm, launch, launch.spec(cluster={"worker": ["a", "b"]}, command=["sh", "-c", script]))
+    fails = '[ "$TFLAUNCH_TASK" = worker:1 ] && { until [ -e up ]; do sleep 0.05; done; exit 7; }; touch up; sleep 9999'
+    code, output = run(slurm, launch, launch.spec(cluster={"worker": ["a", "b"]}, command=["sh", "-c", fails]))
     assert code == 7, output
     assert "worker:1 failed with 7" in output
 

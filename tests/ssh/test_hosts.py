@@ -154,11 +154,9 @@ def test_a_forwarded_agent_ends_with_its_login(launch: Launch, sshd: StartSshd) 
     command = shlex.join(["env", *environment, str(TFLAUNCH), "up", "-d", str(spec)])
     options = ["-F", "none", "-p", str(here.port), "-o", f"UserKnownHostsFile={known}", "-i", str(here.client_key)]
     login = shlex.join(["ssh", "-A", *options, f"{here.user}@{here.address}", command])
-    started = launch.paste(
-        f"eval $(ssh-agent); ssh-add -q {here.client_key}; {login}; code=$?; ssh-agent -k; exit $code"
-    )
-    assert started.returncode == 0, started.stderr
-    assert "warning: the keys for h1 are in an ssh-agent that is forwarded to this machine" in started.stderr
+    begun = launch.paste(f"eval $(ssh-agent); ssh-add -q {here.client_key}; {login}; code=$?; ssh-agent -k; exit $code")
+    assert begun.returncode == 0, begun.stderr
+    assert "warning: the keys for h1 are in an ssh-agent that is forwarded to this machine" in begun.stderr
     host.kill_connections()
     read_until(launch.start("events", "--follow"), "there is no key to log in with")
     (shown,) = launch.status()["hosts"]
@@ -206,11 +204,7 @@ USELESS: Faults = {
         {"python": "~/old"},
         ("is Python 3.6.9, too old", "set hosts.old.python"),
     ),
-    "broken": (
-        lambda _: None,
-        {"python": "/bin/false"},
-        ("/bin/false there ended with code 1", "set hosts.broken.python"),
-    ),
+    "broken": (lambda _: None, {"python": "/bin/false"}, ("/bin/false there ended with code 1", "hosts.broken.python")),
     "nowhere": (
         lambda _: None,
         {"env": {"TFLAUNCH_HOME": "/proc/nowhere"}},
@@ -226,11 +220,7 @@ USELESS: Faults = {
 """What is wrong with a host, the fields of it, and what the sentence about it says."""
 SILENT: Faults = {
     "silence": (login("exec cat >/dev/null"), {}, ("did not start our program in time; its start-up files",)),
-    "question": (
-        login("echo '1) first'; echo 'Which?'; read answer"),
-        {},
-        ("in time, but printed '1) first / Which?';",),
-    ),
+    "question": (login("echo '1) first'; echo 'Which?'; read answer"), {}, ("but printed '1) first / Which?';",)),
     "errors": (login("echo 'Which?' >&2; read answer"), {}, ("in time, but printed 'Which?';",)),
 }
 

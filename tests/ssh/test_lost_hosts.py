@@ -128,9 +128,7 @@ def test_mirrored_training_goes_on_with_two_hosts_and_then_with_three(bed: Bed, 
 @pytest.mark.tensorflow
 @pytest.mark.thorough
 @pytest.mark.parametrize("comes_back", [True, False])
-def test_parameter_server_training_goes_on_without_the_host_of_a_worker(
-    bed: Bed, launch: Launch, comes_back: bool
-) -> None:
+def test_parameter_server_training_goes_on_without_a_workers_host(bed: Bed, launch: Launch, comes_back: bool) -> None:
     """The worker returns alone with its host; if that stays away, the others resume from the checkpoint."""
     cluster = {"chief": ["h1"], "ps": ["h1"], "worker": ["h2", "h3"]}
     fields = {

@@ -76,13 +76,10 @@ def test_a_host_that_does_not_know_the_others_is_found_before_the_start(bed: Bed
     others = "".join(line for line in bed.everybody().splitlines(keepends=True) if not line.endswith(" h1\n"))
     command = ["touch", f"{launch.directory}/started"]
     spec = launch.spec(cluster={"worker": ["h1:2222", "h2:2222"]}, command=command)
-    for line, words in (
-        ("", "h2 does not know"),
-        ("127.0.1.1 h1\n", "on h2 the name 'h1' means 127.0.1.1, which is h2"),
-    ):
+    for line, why in (("", "h2 does not know"), ("127.0.1.1 h1\n", "on h2 the name 'h1' means 127.0.1.1, which is h2")):
         bed.etc_hosts[2].write_text(others + line)
         ended = bed.control(launch).up(spec, code=3)
-        assert words in ended.stderr
+        assert why in ended.stderr
         assert not (launch.directory / "started").exists()
     launch.succeed("up", spec, "--set", f'hosts.h1.address="{bed.address(1)}"')
 

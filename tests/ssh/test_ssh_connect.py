@@ -698,9 +698,7 @@ def test_the_connection_and_its_end(machine: Machine, options: tuple[str, ...]) 
         ),
     ],
 )
-def test_a_command_that_brings_nothing(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, command: str, words: str
-) -> None:
+def test_a_command_that_is_silent(machine: Machine, monkeypatch: pytest.MonkeyPatch, command: str, words: str) -> None:
     """Its output is quoted; the command is ended. As in a service, no shell is named."""
     monkeypatch.delenv("SHELL", raising=False)
     target = machine.closed(22, proxy_command=f"{command} # {machine.directory}/relay")

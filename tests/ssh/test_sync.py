@@ -120,10 +120,8 @@ def test_an_upload_goes_on_over_a_new_link(launch: Launch, sshd: StartSshd) -> N
     assert err.count("lost the link to h1") == 2
     assert not host.wait_empty()
     (code,) = code_on(host)
-    expected = subprocess.run(
-        ["sha256sum", launch.directory / "project/big"], capture_output=True, text=True, check=True
-    )
-    assert expected.stdout.split()[0] in out
+    known = subprocess.run(["sha256sum", launch.directory / "project/big"], capture_output=True, text=True, check=True)
+    assert known.stdout.split()[0] in out
     assert files_below(host.home / STATE / "runs") == {
         f"{code.relative_to(host.home / STATE / 'runs')}/{name}" for name in ("big", "job.json")
     }

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
@@ -82,9 +81,7 @@ class Table:
                 time.sleep(_PAUSE)  # clock: it executes another program, or exits, and has neither for a moment
         except OSError:
             return None
-        return Process(
-            pid, host, tuple(cmdline), {name: value for name, _, value in (e.partition("=") for e in environ)}
-        )
+        return Process(pid, host, tuple(cmdline), {key: value for key, _, value in (e.partition("=") for e in environ)})
 
 
 def _identity(pid: int) -> tuple[str, ...]:
@@ -191,9 +188,7 @@ class ProcessWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
         self._stop.set()
         self._thread.join()
         if self._failure and error is None:

@@ -52,11 +52,8 @@ def _of_trainer(kind: str) -> dict[str, Any]:
     api, name = "trainer.kubeflow.org", {"type": "string", "pattern": "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$"}
     jobset = _definition("JobSet").schema["properties"]["spec"]
     template = _an_object("spec", metadata=_an_object(**_MARKS), spec=jobset)
-    reference = _an_object("name", name=name, apiGroup={"const": api}, kind={"const": "TrainingRuntime"})
-    specs = {
-        "TrainingRuntime": _an_object(template=template),
-        "TrainJob": _an_object("runtimeRef", runtimeRef=reference),
-    }
+    runtime = _an_object("name", name=name, apiGroup={"const": api}, kind={"const": "TrainingRuntime"})
+    specs = {"TrainingRuntime": _an_object(template=template), "TrainJob": _an_object("runtimeRef", runtimeRef=runtime)}
     metadata = _an_object("name", name=name, namespace={"type": "string"}, **_MARKS)
     versions = {"apiVersion": {"const": f"{api}/v1alpha1"}, "kind": {"const": kind}}
     return _an_object("apiVersion", "kind", "metadata", "spec", **versions, metadata=metadata, spec=specs[kind])

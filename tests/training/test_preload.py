@@ -33,9 +33,9 @@ print("threads", tf.config.threading.get_intra_op_parallelism_threads(), len(os.
 UNTIL_KILLED = TRAIN + "if os.environ['TFLAUNCH_ATTEMPT'] == '0': time.sleep(9999)\n"
 
 
-def settings(workers: int, **more: Any) -> dict[str, Any]:
+def settings(count: int, **more: Any) -> dict[str, Any]:
     return {
-        "cluster": {"worker": workers},
+        "cluster": {"worker": count},
         "command": ["python", "prog.py"],
         "env": {"TF_CPP_MIN_LOG_LEVEL": "2"},
         **more,
@@ -49,9 +49,7 @@ def weights(text: str) -> list[str]:
 
 def zygotes(launch: Launch) -> list[psutil.Process]:
     """Return the processes that have imported modules for the tasks."""
-    return [
-        process for process in launch.survivors() if any("tflaunch-forkserver" in word for word in command_of(process))
-    ]
+    return [each for each in launch.survivors() if any("tflaunch-forkserver" in word for word in command_of(each))]
 
 
 def starts(launch: Launch) -> list[tuple[str, int, str]]:

@@ -355,9 +355,7 @@ MESSAGES = some.dictionaries(some.text(max_size=8), VALUES, max_size=4).map(lamb
 
 
 @given(some.lists(some.tuples(MESSAGES, some.binary(max_size=200)), max_size=5), some.integers(1, 50))
-def test_what_is_sent_arrives_however_the_stream_is_cut(
-    frames: list[tuple[dict[str, object], bytes]], cut: int
-) -> None:
+def test_what_is_sent_arrives_however_it_is_cut(frames: list[tuple[dict[str, object], bytes]], cut: int) -> None:
     stream = b"".join(wire.encode(message, body) for message, body in frames)
     decoder, received = wire.Decoder(), []
     for start in range(0, len(stream), cut):

@@ -160,13 +160,7 @@ def test_what_they_tell_is_read_again_and_the_job_stays() -> None:
         {"kind": "start_explained", "now": now, "attempt": 0, "sentence": "worker:0 imports"},
     )
     steps = list(replay.transitions(history.job, records))
-    assert [type(step.event) for step in steps] == [
-        FaultInjected,
-        MemoryGrew,
-        HangExplained,
-        HangNoticed,
-        StartExplained,
-    ]
+    assert [type(one.event) for one in steps] == [FaultInjected, MemoryGrew, HangExplained, HangNoticed, StartExplained]
     assert all(step.job is history.job and not step.actions for step in steps)
     known = replay.annotations_in(records)
     growth = {"worker:0": Growth(0, 9.0, now, now + 60)}

@@ -140,9 +140,7 @@ def test_the_home_of_another_user_is_refused(place: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
-def test_what_is_made_is_private_whatever_the_umask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int
-) -> None:
+def test_what_is_made_is_private_with_any_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int) -> None:
     monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "state" / "home"))
     earlier = os.umask(umask)
     try:
@@ -215,9 +213,7 @@ def test_an_observer_waits_for_the_exit_of_a_supervisor_that_has_recorded_the_en
         assert waited == [run] * expected
 
 
-def test_the_socket_of_a_supervisor_has_its_name_only_while_it_listens(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_socket_of_a_supervisor_has_its_name_while_it_listens(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that finds no listener takes the run for lost."""
     listen = socket.socket.listen
     named: list[bool] = []

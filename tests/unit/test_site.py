@@ -72,9 +72,7 @@ def test_search_works_in_files_and_pages_about_how_tflaunch_is_made_count_least(
 
 
 @pytest.mark.web
-@pytest.mark.parametrize(
-    "words", ["restart", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("port", "ssh"))]
-)
+@pytest.mark.parametrize("words", ["restart", *(pytest.param(w, marks=pytest.mark.thorough) for w in ("port", "ssh"))])
 def test_the_search_finds_pages_for_users_first(site: Path, words: str, tmp_path: Path) -> None:
     """As a browser shows it, which is given the page as a file."""
     need("chromium")
@@ -93,9 +91,7 @@ def test_the_reference_has_everything_that_the_code_has(site: Path) -> None:
     verbs = command_group.list_commands(click.Context(command_group))
     assert headings(site, "commands.html") >= {f"tflaunch-{verb}" for verb in verbs}
     assert headings(site, "api.html") >= {name.lower() for name in tflaunch.__all__ if name != "__version__"}
-    assert headings(site, "events.html") == {
-        event_records.kind_of(kind) for kind in get_args(events.Event | Annotation)
-    }
+    assert headings(site, "events.html") == {event_records.kind_of(one) for one in get_args(events.Event | Annotation)}
     assert headings(site, "json.html") == {*with_output(), "events"}
     fields = (site / "fields.html").read_text()
     assert [name for name in written_fields(Spec) if f"<code>{name}</code>" not in fields] == []
@@ -207,9 +203,7 @@ def exceptions() -> set[Listed]:
                 if isinstance(node, ast.ClassDef):
                     bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
                     classes += [Listed(node.name, base, str(path.relative_to(root))) for base in bases]
-    known = {
-        name for name, each in vars(builtins).items() if isinstance(each, type) and issubclass(each, BaseException)
-    }
+    known = {name for name, it in vars(builtins).items() if isinstance(it, type) and issubclass(it, BaseException)}
     found = set[Listed]()
     while more := {each for each in classes if each.base in known} - found:
         found |= more

@@ -153,9 +153,7 @@ class TestValues:
             (["-c", "print('a b')\n", "", "${HOME}"], ("-c", "print('a b')\n", "", "${HOME}")),
         ],
     )
-    def test_a_command_as_text_is_split_like_a_shell_splits_and_no_shell_expands_it(
-        self, text: Any, words: tuple[str, ...]
-    ):
+    def test_a_command_as_text_is_split_as_by_a_shell_and_no_shell_expands_it(self, text: Any, words: tuple[str, ...]):
         """A list is taken word by word."""
         assert made(changed(command=text)).command == words
 

@@ -16,9 +16,7 @@ from tflaunch.features.bench.scaling import ScaledRun, with_workers
 from tflaunch.features.bench.scaling_runs import Report, measured_part
 
 
-def runs(
-    first: float | None, last: float | None, speed: float = 9.0, *, is_synchronous: bool = True
-) -> list[ScaledRun]:
+def runs(first: float | None, last: float | None, speed: float = 9, *, is_synchronous: bool = True) -> list[ScaledRun]:
     """Return a run of one worker with 10 steps per second and examples in a step, and one of two workers."""
     made: list[ScaledRun] = []
     for workers, examples, each in ((1, first, 10.0), (2, last, speed)):
@@ -65,9 +63,7 @@ def test_the_table_has_a_line_for_each_run() -> None:
         ([1], True, None),
     ],
 )
-def test_a_measurement_begins_after_the_warm_up(
-    steps: list[int], has_ended: bool, measured: tuple[int, int] | None
-) -> None:
+def test_measuring_begins_after_a_warm_up(steps: list[int], has_ended: bool, measured: tuple[int, int] | None) -> None:
     ends = measured_part([Report(step, step / 10) for step in steps], 10, has_ended)
     assert (ends and (ends[0].step, ends[1].step)) == measured
 

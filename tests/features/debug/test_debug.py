@@ -42,9 +42,7 @@ def begin(launch: Launch, *tasks: str, **fields: Any) -> None:
     [(b"!loss = 7\n\x04", 0, "got 7\n", "worker:1 continues"), (b"q\n", 143, "", "as its debugger asks")],
     ids=["a statement and Ctrl-D", "q"],
 )
-def test_leaving_the_debugger_leaves_a_clean_run(
-    launch: Launch, keys: bytes, code: int, said: str, farewell: str
-) -> None:
+def test_leaving_it_leaves_a_clean_run(launch: Launch, keys: bytes, code: int, said: str, farewell: str) -> None:
     """It continues, or ends as with `tflaunch down`."""
     begin(launch, "worker:1")
     terminal = Terminal(launch, "tflaunch debug worker:1", b"(Pdb) ")

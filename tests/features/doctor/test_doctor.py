@@ -67,9 +67,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("host", "check", "severity", "words"), FAULTS, ids=[f"{n}-{f[1]}" for n, f in enumerate(FAULTS)]
-)
+@pytest.mark.parametrize(("host", "check", "severity", "words"), FAULTS, ids=[fault[1] for fault in FAULTS])
 def test_each_fault_is_found_by_name(host: Host, check: str, severity: str, words: str) -> None:
     assert found(B) == [], "of two identical hosts"
     (finding,) = found(host)

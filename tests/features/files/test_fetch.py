@@ -37,13 +37,11 @@ def test_outputs_come_home(launch: Launch) -> None:
 @pytest.mark.needs("root")
 def test_what_comes_home_belongs_to_who_fetches_it(launch: Launch) -> None:
     """Files of a container or of another user would keep the run from being read and removed."""
-    write = (
-        "mkdir -p out/in; echo 1 >out/in/a; echo 2 >b; chmod 4444 out/in/a; chmod 555 out/in; chown -R 12345 out b ."
-    )
+    make = "mkdir -p out/in; echo 1 >out/in/a; echo 2 >b; chmod 4444 out/in/a; chmod 555 out/in; chown -R 12345 out b ."
     directory = launch.directory / "theirs"
     directory.mkdir()
     fields = {"strategy": "none", "cluster": {"worker": 1}, "workdir": str(directory), "collect": ["out"]}
-    launch.succeed("up", launch.spec("mine.json", command=["sh", "-c", write], **fields))
+    launch.succeed("up", launch.spec("mine.json", command=["sh", "-c", make], **fields))
     launch.succeed("fetch", "mine", "b")
     assert (directory / "b").stat().st_uid == 12345
     found = [path for path in launch.home.rglob("*") if path.name in {"a", "b", "in", "worker-0"}]

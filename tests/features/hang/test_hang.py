@@ -45,9 +45,7 @@ def thread(*frames: Frame, wchan: str = "futex_do_wait", target: str = "", has_m
 
 
 def evidence(task: str, *threads: Thread, state: str = "S", cpu: float = 0.0, **about: Any) -> Evidence:
-    process = Process(
-        7, "python", state, cpu, "", threads, about.get("sockets", ()), cpu_wait=about.get("cpu_wait", 0.0)
-    )
+    process = Process(7, "python", state, cpu, "", threads, about.get("sockets", ()), cpu_wait=about.get("cpu_wait", 0))
     progress = None
     if "step" in about:
         progress = Progress(about["step"], None, None, None, about.get("speed"), {}, about.get("age"))
@@ -329,9 +327,7 @@ def test_the_thread_for_which_an_ended_program_waits_is_named(wchan: str, has_mo
         ((0.05, 0.02), (0.1, 0.1), "waits for a lock or another thread"),
     ],
 )
-def test_all_processes_of_a_task_count_as_its_work(
-    cpus: tuple[float, ...], waits: tuple[float, ...], words: str
-) -> None:
+def test_all_processes_of_a_task_count_as_work(cpus: tuple[float, ...], waits: tuple[float, ...], words: str) -> None:
     processes = [
         Process(7 + number, "python", "S", cpu, "", (LOCKED,) if number == 0 else (), (), cpu_wait=wait)
         for number, (cpu, wait) in enumerate(zip(cpus, waits, strict=True))

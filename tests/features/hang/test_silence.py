@@ -198,11 +198,7 @@ def test_a_checkpoint_that_is_copied_is_a_sign_of_life(tmp_path: Path) -> None:
 def test_the_next_run_begins_with_what_this_one_has_learned(tmp_path: Path) -> None:
     """Not with what another command has shown."""
     record = SilenceRecord({}, 1.0)
-    for now, stage, silence in (
-        (0.0, Stage.FIRST_STEP, 0.0),
-        (100.0, Stage.FIRST_STEP, 100.0),
-        (110.0, Stage.STEPS, 1.0),
-    ):
+    for now, stage, silence in ((0, Stage.FIRST_STEP, 0), (100, Stage.FIRST_STEP, 100), (110, Stage.STEPS, 1)):
         _, _, has_news = record.note(stage, silence, now)
     assert has_news
     assert record.longest == {Stage.FIRST_STEP: 110.0}

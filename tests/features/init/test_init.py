@@ -79,9 +79,7 @@ MIRRORED = "s = tf.distribute.MultiWorkerMirroredStrategy()\n"
          "print(...)?), so its strategy is not known", WORKERS),
     ],
 )  # fmt: skip
-def test_the_spec_fits_the_program_that_is_here(
-    launch: Launch, program: str, said: str, written: dict[str, object]
-) -> None:
+def test_the_spec_fits_the_program_here(launch: Launch, program: str, said: str, written: dict[str, object]) -> None:
     """Where there is no terminal, one line says what was seen, and why the spec is so; every format can be checked.
 
     A server that nobody runs would let worker and ps run the chief's code, and the job hang.
@@ -102,9 +100,7 @@ def test_a_program_that_trains_alone_is_told_how_to_train_in_all_workers(launch:
     made = run(launch, "init", "a.json")
     warning, *steps, wrote = made.stderr.splitlines()
     assert warning.startswith("tflaunch: a.json: warning: train.py:2: trains without a strategy of tf.distribute, so")
-    assert steps[0].startswith(
-        "tflaunch: for one model, add to train.py (documents: From a Keras script to a cluster):"
-    )
+    assert steps[0].startswith("tflaunch: for one model, add to train.py (documents: From a Keras script to a cluster)")
     assert [re.sub(" +#.*", "", line) for line in steps[1:]] == [
         "tflaunch:   strategy = tf.distribute.MultiWorkerMirroredStrategy()",
         "tflaunch:   with strategy.scope():",

@@ -172,9 +172,7 @@ def test_a_sidecar_neither_ends_nor_hangs_a_run(path: Path, monkeypatch: pytest.
     assert (locate_run(send(path)).run_verb(["ps", path.name], print, lambda: 9), deleted) == (0, ["old"])
 
 
-def test_a_run_that_has_ended_comes_home_before_a_command_runs_here(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_has_ended_comes_home_before_a_command_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_runs, "look_at", lambda *_: LauncherState(Whereabouts.KEPT, "pod", exit_code=3))
     monkeypatch.setattr(cluster_runs, "bring_home", lambda directory, *_: cluster_runs.remove_note(directory))
     assert locate_run(send(path)).run_verb(["ps", path.name], print, lambda: 9) == 9
@@ -220,15 +218,7 @@ def test_everything_comes_home_except_what_only_the_supervisor_uses(tmp_path: Pa
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text(name)
     before = {path.relative_to(run): path.read_text() for path in run.rglob("*") if path.is_file()}
-    for name in (
-        "lock",
-        "reserve",
-        "control.sock",
-        "agents/host/lock",
-        "checkpoints/.parts/abc",
-        "code/a.py",
-        "code.json",
-    ):
+    for name in ("lock", "reserve", "control.sock", "agents/h/lock", "checkpoints/.parts/a", "code/a.py", "code.json"):
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text(name)
     stream = io.BytesIO()

@@ -24,7 +24,5 @@ def test_each_command_warns_of_it_once(launch: Launch, arguments: tuple[object, 
     (launch.directory / "train.py").write_text(PROGRAM)
     (launch.directory / "a.json").write_text('{"cluster": {"worker": 2}, "command": ["python", "train.py"]}')
     ended = launch.run(*arguments)
-    said = (
-        "warning: train.py:4: trains without a strategy of tf.distribute, so each of 2 tasks trains a model of its own"
-    )
-    assert (ended.stdout + ended.stderr).count(said) == 1, ended.stderr
+    it = "warning: train.py:4: trains without a strategy of tf.distribute, so each of 2 tasks trains a model of its own"
+    assert (ended.stdout + ended.stderr).count(it) == 1, ended.stderr

@@ -56,9 +56,7 @@ def test_what_is_said(case: dict[str, Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.15.0", "none"])
-def test_without_keras_3_nothing_is_said_about_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
-) -> None:
+def test_without_keras_3_nothing_is_said_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     """Keras 2 can do it; where none is found, it may be either."""
     (text,) = {case["files"]["main.py"] for case in CASES if case["program"] == "import keras and fit, mirrored"}
     written(tmp_path, {"main.py": text})

@@ -88,10 +88,8 @@ def test_a_file_system_in_a_run_is_not_entered(launch: Launch, disk: MakeDisk) -
     path, sound = ended(launch, 2)
     mounted = disk(path / "code")
     (mounted / "mine").touch()
-    done = launch.succeed("prune", *AT_ONCE, "--yes")
-    assert (
-        f"kept {path.name}, which cannot be removed: a file system is mounted at {mounted}; unmount it" in done.stdout
-    )
+    said = launch.succeed("prune", *AT_ONCE, "--yes").stdout
+    assert f"kept {path.name}, which cannot be removed: a file system is mounted at {mounted}; unmount it" in said
     assert (mounted / "mine").exists()
     assert (path / "events.jsonl").exists()
     assert not sound.exists()

@@ -108,9 +108,7 @@ def test_every_spec_is_written_as_planned(name: str, engine: str) -> None:
         ("jobset", {"container": {"resources": {"features": ["a100"]}}}, "container.resources.features", ""),
     ],
 )
-def test_what_an_engine_cannot_express_is_an_error(
-    engine: str, fields: dict[str, Any], where: str, message: str
-) -> None:
+def test_what_an_engine_cannot_say_is_an_error(engine: str, fields: dict[str, Any], where: str, message: str) -> None:
     """At its place, with a remedy; placeholders are not left unexpanded, and ports are not left open."""
     problems = targets.find_problems(engine, made({**TWO, **fields}))
     assert [problem.where for problem in problems if where in ("", problem.where) and message in problem.message]
@@ -155,9 +153,7 @@ def good(engine: str) -> tuple[str, Plan]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("engine", "mistake"), [(engine, name) for engine, planted in MISTAKES.items() for name in planted]
-)
+@pytest.mark.parametrize(("engine", "mistake"), [(engine, name) for engine, each in MISTAKES.items() for name in each])
 def test_a_planted_mistake_is_found(engine: str, mistake: str) -> None:
     need_schemas(engine)
     right, wrong = MISTAKES[engine][mistake]
@@ -200,9 +196,7 @@ def test_a_spec_with_everything_gives_good_manifests() -> None:
     limits = [each["resources"]["limits"] for each in containers]
     assert limits.count({"cpu": "2", "memory": "4Gi", "nvidia.com/gpu": 2}) == 1
     assert [each["mountPath"] for each in containers[0]["volumeMounts"]] == ["/data", "/cache"]
-    wanted = [
-        {"name": name, "valueFrom": {"secretKeyRef": {"name": "night-ly", "key": name}}} for name in sorted(secrets)
-    ]
+    wanted = [{"name": key, "valueFrom": {"secretKeyRef": {"name": "night-ly", "key": key}}} for key in sorted(secrets)]
     assert all(pod["env"][-2:] == wanted for pod in containers)
     assert (
         "# Before, in bash: kubectl create secret generic night-ly"

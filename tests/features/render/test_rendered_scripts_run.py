@@ -35,9 +35,7 @@ STUBBORN = "trap '' TERM; (trap '' TERM; sleep 9999) & echo ready; wait; sleep 9
 def start(launch: Launch, **fields: Any) -> subprocess.Popen[str]:
     script = written(launch, launch.spec(**fields), "slurm")
     env = {**launch.env, **node_of_slurm(launch.directory, launch.env["PATH"])}
-    process = subprocess.Popen(
-        ["bash", str(script)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    process = subprocess.Popen(["bash", script], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     launch.started.append(process)
     return process
 

@@ -38,10 +38,8 @@ class Bed:
         self.hosts = {name: Host() for name in names}
         self.job = Willing(clustered(cluster or {"worker": [*names]}, **{**SPEC, **fields}))
         self.mailbox = Mailbox()
-        about = supervision(
-            self.job.job, directory / "run", self.mailbox, cast("Any", self.hosts), secrets={"KEY": "s"}
-        )
-        self.watcher = HostSetup(about)
+        run = supervision(self.job.job, directory / "run", self.mailbox, cast("Any", self.hosts), secrets={"KEY": "s"})
+        self.watcher = HostSetup(run)
         self.happens(TimePassed())
 
     def happens(self, *events: Event) -> None:

@@ -196,9 +196,7 @@ def test_a_field_without_a_value_does_not_take_the_next_one(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("job", [None, WAITING._replace(state="RUNNING"), WAITING._replace(reason="BeginTime")])
-def test_a_job_that_does_not_wait_for_its_turn_has_no_place(
-    monkeypatch: pytest.MonkeyPatch, job: SlurmJob | None
-) -> None:
+def test_a_job_that_does_not_wait_has_no_place(monkeypatch: pytest.MonkeyPatch, job: SlurmJob | None) -> None:
     monkeypatch.setattr(jobs, "run_command", lambda *_: "15 N/A\n17 N/A\n")
     assert find_place("17", WAITING) is not None
     assert find_place("16", WAITING) is None

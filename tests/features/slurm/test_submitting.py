@@ -31,9 +31,7 @@ def test_a_machine_without_slurm_is_one_sentence(launch: Launch) -> None:
 
 
 def test_an_option_that_sbatch_does_not_know_is_a_mistake_of_the_user(launch: Launch) -> None:
-    with_sbatch(
-        launch, "sbatch: unrecognized option '--nosuch=1'", 'Try "sbatch --help" for more information', code=255
-    )
+    with_sbatch(launch, "sbatch: unrecognized option '--nosuch=1'", 'Try "sbatch --help" for information', code=255)
     code, sentence = refused(launch, "--set", "slurm.nosuch=1")
     assert code == 2
     assert "Slurm does not take the job: unrecognized option '--nosuch=1'; correct" in sentence

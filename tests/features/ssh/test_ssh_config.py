@@ -150,9 +150,7 @@ def test_tokens_in_names_of_key_files(home: Path, configured: Configure) -> None
         ("ControlPath /p", "is_shared", True),  # a shared connection is not used, which a failure says
     ],
 )
-def test_one_value(
-    configured: Configure, monkeypatch: pytest.MonkeyPatch, line: str, field: str, value: object
-) -> None:
+def test_a_value(configured: Configure, monkeypatch: pytest.MonkeyPatch, line: str, field: str, value: object) -> None:
     monkeypatch.setenv("SSH_AUTH_SOCK", "/agent")
     monkeypatch.setenv("OTHER", "/other")
     assert getattr(target_of(configured(f"{line}\n")), field) == value

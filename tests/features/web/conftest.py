@@ -69,11 +69,9 @@ def browser() -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=program("chromium"), args=["--no-sandbox"], timeout=PATIENCE
-        )
-        yield browser
-        browser.close()
+        found = playwright.chromium.launch(executable_path=program("chromium"), args=["--no-sandbox"], timeout=PATIENCE)
+        yield found
+        found.close()
 
 
 @pytest.fixture
