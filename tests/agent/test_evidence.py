@@ -252,7 +252,7 @@ def test_a_thread_of_c_that_waits_for_a_file_is_told(agent: Agent, tmp_path: Pat
 @pytest.mark.parametrize(("call", "wchan"), [("flock", "lock_inode"), ("lockf", "setlk")])
 def test_the_process_that_has_locked_a_file_is_named(agent: Agent, tmp_path: Path, call: str, wchan: str) -> None:
     """Others wait for it in the kernel, which knows it."""
-    locks = f"import fcntl\nheld = open({str(tmp_path / 'cache.lock')!r}, 'w')\nfcntl.{call}(held, fcntl.LOCK_EX)\n"
+    locks = f"import fcntl, time\nf = open({str(tmp_path / 'cache.lock')!r}, 'w')\nfcntl.{call}(f, fcntl.LOCK_EX)\n"
     agent.talk.start("worker:0", sys.executable, "-c", f"{locks}print('up', flush=True)\ntime.sleep(3600)")
     agent.talk.wait_until(lambda: b"up" in agent.talk.output.get(("worker:0", 0), b""))
     agent.talk.start("worker:1", sys.executable, "-c", locks)

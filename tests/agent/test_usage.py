@@ -169,9 +169,7 @@ def test_gpus_are_told_of_by_the_drivers_tool(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("script", ["", "exit 9", "head -c 9999 /dev/urandom", "exec sleep 9999"])
-def test_a_tool_that_does_not_work_costs_its_figures_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
-) -> None:
+def test_a_broken_tool_costs_its_figures_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """There may be a driver without the tool, and it hangs when a GPU has fallen off the bus."""
     monkeypatch.setattr(usage, "PATIENCE", 0.1)
     program = stub(tmp_path, f"#!/bin/sh\n{script}\n") if script else str(tmp_path / "missing")

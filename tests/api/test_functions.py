@@ -332,9 +332,7 @@ class TestHosts:
         assert launch.survivors() == []
 
     @pytest.mark.parametrize("is_raised", [False, pytest.param(True, marks=pytest.mark.thorough)])
-    def test_what_executes_code_is_not_unpickled_here(
-        self, fields: dict[str, Any], tmp_path: Path, *, is_raised: bool
-    ) -> None:
+    def test_code_is_not_unpickled_here(self, fields: dict[str, Any], tmp_path: Path, *, is_raised: bool) -> None:
         def leave_code() -> None:
             if is_raised:
                 raise Bomb(str(tmp_path / "ran"))

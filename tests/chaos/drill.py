@@ -81,11 +81,8 @@ def draw(seed: int, *, only: str = "", without: Sequence[str] = ()) -> Drill:
     for step in steps:
         kind = chance.choice(_FAR if is_far else _LOCAL)
         seconds = chance.choice(_STOPPED if kind.startswith("stop") else _CUT)
-        faults.append(
-            Fault(
-                step, round(chance.uniform(0, 4 if step <= STARTED else 0.3), 2), kind, chance.randrange(100), seconds
-            )
-        )
+        delay = round(chance.uniform(0, 4 if step <= STARTED else 0.3), 2)
+        faults.append(Fault(step, delay, kind, chance.randrange(100), seconds))
     strategy = chance.choice(("multi_worker_mirrored", "parameter_server"))
     rest = chance.random() < 0.5, chance.random() < 0.8, tuple(faults), _chance(seed, "ports").random() < 0.4
     drill = Drill(seed, strategy, is_far, *rest)

@@ -35,10 +35,7 @@ PORTS = ("5678", "6009")
 def with_free_ports(page: Path) -> list[Block]:
     """Return the blocks of a page, which use free ports instead."""
     ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
-    return [
-        block._replace(text=re.sub("|".join(PORTS), lambda port: str(ports[port[0]]), block.text))
-        for block in blocks(page)
-    ]
+    return [each._replace(text=re.sub("|".join(PORTS), lambda m: str(ports[m[0]]), each.text)) for each in blocks(page)]
 
 
 PAGES = [page for page in pages() if page.name != "tutorial.md"]  # tests/docker runs it, on two machines

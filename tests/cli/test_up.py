@@ -116,9 +116,7 @@ INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
         (TERM, "tflaunch.features.records.run_record", ["-d"], ["interrupted"]),
     ],
 )
-def test_a_signal_while_a_run_begins(
-    launch: Launch, number: int, module: str, options: list[str], states: list[str]
-) -> None:
+def test_a_signal_at_the_start(launch: Launch, number: int, module: str, options: list[str], states: list[str]) -> None:
     """No traceback, no directory of a run without a journal, and no run that goes on."""
     interrupt_at(launch, module, *options, code=128 + number, SIGNAL=str(int(number)))
     assert [run["state"] for run in json.loads(launch.run("ls", "--json").stdout)] == states

@@ -45,9 +45,7 @@ def test_two_containers_reduce_together(launch: Launch, containers: list[str]) -
     assert ended.stdout.count("sum 2.0") == 2
 
 
-def test_a_container_that_was_killed_and_started_again_goes_on(
-    engine: Engine, launch: Launch, containers: list[str]
-) -> None:
+def test_a_container_that_is_killed_and_started_goes_on(engine: Engine, launch: Launch, containers: list[str]) -> None:
     """It is reached again, and another attempt of all tasks runs to completion."""
     script = "[ $TFLAUNCH_ATTEMPT = 1 ] && exit; trap '' TERM; echo up; sleep 9999 & wait"
     spec = launch.spec(

@@ -163,9 +163,7 @@ def test_without_a_volume_the_next_launcher_pod_begins_the_job_again_from_its_ch
     kube.wait_until_empty()
 
 
-def test_what_nobody_fetches_is_kept_for_a_while_and_the_job_has_the_result(
-    kube: Kube, launch: Launch, tmp_path: Path
-) -> None:
+def test_what_nobody_fetches_is_kept_and_the_job_has_the_result(kube: Kube, launch: Launch, tmp_path: Path) -> None:
     run = start(launch, tmp_path, kubernetes={"keep": "5s"})
     end_tasks(launch)
 

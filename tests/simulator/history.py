@@ -181,9 +181,7 @@ class History:
         self.oracle = Oracle(world, plan, _AHEAD)
         self.stage = Stage(world, self.oracle, script, plan.strategy)
         self.stage.watch = self._watch_hang
-        self.hosts = {
-            host.host: SimHost(host.host, host.is_local, world, self.oracle, self.stage) for host in plan.hosts
-        }
+        self.hosts = {one.host: SimHost(one.host, one.is_local, world, self.oracle, self.stage) for one in plan.hosts}
         self._here = next((host for host in self.hosts.values() if host.is_local), None)
         self._wall_ahead = 0.0  # of the supervisor's machine, if it is none of the hosts
         disk = Disk(self.freeze) if self._here is None else self._here.disk

@@ -48,11 +48,7 @@ def starts_after(launch: Launch, number: int) -> list[dict[str, Any]]:
 
 def copied_since(launch: Launch, seq: int) -> list[dict[str, Any]]:
     """Return the records of checkpoints that were copied to another host after a record."""
-    return [
-        record
-        for record in launch.records("checkpoint_copied")
-        if record["seq"] > seq and len(record["hosts"].split()) > 1
-    ]
+    return [one for one in launch.records("checkpoint_copied") if one["seq"] > seq and len(one["hosts"].split()) > 1]
 
 
 def attempts(launch: Launch, task: str) -> list[tuple[int, int]]:

@@ -132,15 +132,8 @@ def _tidy(engine: Engine) -> None:
 
 def _build(engine: Engine) -> None:
     """Build the project's image as its own Compose file would, but from a base image that need not be pulled."""
-    arguments = [
-        "--network",
-        "host",
-        "--build-arg",
-        f"BASE={_base(engine)}",
-        "--file",
-        str(REPOSITORY / "docker/Dockerfile"),
-    ]
-    engine.docker("build", "--quiet", *arguments, "--tag", IMAGE, REPOSITORY, timeout=_BUILD_PATIENCE)
+    given = ["--build-arg", f"BASE={_base(engine)}", "--file", str(REPOSITORY / "docker/Dockerfile")]
+    engine.docker("build", "--quiet", "--network", "host", *given, "--tag", IMAGE, REPOSITORY, timeout=_BUILD_PATIENCE)
     os.sync()  # otherwise the first test waits for gigabytes to be written
 
 

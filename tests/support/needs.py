@@ -149,9 +149,7 @@ def program(name: str) -> str:
 def untested(reasons: Iterable[str]) -> list[tuple[str, int]]:
     """Return what was not tested for these reasons of skips, with what helps, and the number of tests."""
     count = Counter(reason.partition(_REASON)[2].partition(": ")[::2] for reason in reasons)
-    return sorted(
-        (f"{NEEDS[name].shows}: {remedy}", number) for (name, remedy), number in count.items() if name in NEEDS
-    )
+    return sorted((f"{NEEDS[name].shows}: {remedy}", n) for (name, remedy), n in count.items() if name in NEEDS)
 
 
 @functools.cache

@@ -75,9 +75,7 @@ def run(python: WarmPython, program: str, *arguments: str, **env: str) -> subpro
     ],
     ids=["nothing", "one worker", "evaluator", "server", "none", "mirrored", "tpu", "too late"],
 )
-def test_the_strategy_follows_from_the_environment(
-    warm_python: StartWarm, before: str, env: dict[str, str], said: str
-) -> None:
+def test_the_environment_says_the_strategy(warm_python: StartWarm, before: str, env: dict[str, str], said: str) -> None:
     """One of TensorFlow's strategies, or a sentence with a remedy."""
     ended = run(warm_python("1"), SHOW.format(before=before), **env)
     assert ended.returncode == 0, ended.stderr

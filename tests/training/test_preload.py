@@ -33,13 +33,8 @@ print("threads", tf.config.threading.get_intra_op_parallelism_threads(), len(os.
 UNTIL_KILLED = TRAIN + "if os.environ['TFLAUNCH_ATTEMPT'] == '0': time.sleep(9999)\n"
 
 
-def settings(count: int, **more: Any) -> dict[str, Any]:
-    return {
-        "cluster": {"worker": count},
-        "command": ["python", "prog.py"],
-        "env": {"TF_CPP_MIN_LOG_LEVEL": "2"},
-        **more,
-    }
+def settings(size: int, **more: Any) -> dict[str, Any]:
+    return {"cluster": {"worker": size}, "command": ["python", "prog.py"], "env": {"TF_CPP_MIN_LOG_LEVEL": "2"}, **more}
 
 
 def weights(text: str) -> list[str]:

@@ -108,12 +108,7 @@ def test_what_is_fine_has_neither_error_nor_warning(data: dict[str, Any]) -> Non
 
 
 def test_all_invalid_fields_are_told_at_once(tmp_path: Path) -> None:
-    spec = {
-        "cluster": {"worker": 2},
-        "command": ["python", "train.py"],
-        "retention": {"runs": "few"},
-        "restart": {"max": -1},
-    }
+    spec = {"cluster": {"worker": 2}, "command": "train", "retention": {"runs": "few"}, "restart": {"max": -1}}
     (tmp_path / "job.json").write_text(json.dumps(spec))
     settings = ["name=a/b", "restart", "cluster.worker.x=1"]
     with pytest.raises(SpecError) as raised:

@@ -246,9 +246,7 @@ def test_every_way_to_read_gives_the_same_lines(
             text = path_of(place.path, task).read_bytes()
             assert b"".join(line.text + b"\n" for line in mine) == text[: text.rfind(b"\n") + 1]
             assert all(one.attempt <= other.attempt for one, other in pairwise(mine))
-            assert [line for line in place.reader().read(tail=tail) if line.task == task] == (
-                mine[-tail:] if tail else []
-            )
+            assert [one for one in place.reader().read(tail=tail) if one.task == task] == (mine[-tail:] if tail else [])
             late = [line for line in place.reader().read(since=NOW + since) if line.task == task]
             assert late == [line for line in mine if line.time >= NOW + since]
         for attempt in range(4):

@@ -173,11 +173,7 @@ def test_a_service_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch, at: s
             assert services.excuse(caught.value)
     assert executed == [True] * (at == "start")
     told = [message for message, _ in answers.heard]
-    why = (
-        "KeyError: 'forgotten' (services.py, line "
-        if at == "checks"
-        else "IndexError: no such task (test_services.py, "
-    )
+    why = "KeyError: 'forgotten' (services.py" if at == "checks" else "IndexError: no such task (test_services.py"
     refused = {message["call"]: message["refused"] for message in told if "refused" in message}
     assert refused[waiting].startswith(why)
     assert [message["feature"] for message in told if message["kind"] == "told"] == ["failing"]

@@ -98,10 +98,7 @@ class TestCluster:
             ("grpc://10.0.0.1:2222", "URL"),
             ("2001:db8::5", 'IPv6 address without brackets; write "[2001:db8::5]"'),
             ("::1:2222:", "IPv6 address without brackets"),
-            *(
-                (text, "names no host")
-                for text in ("[::1", "[1::2::3]:2222", "[10.0.0.1]:2222", "", ":2222", "a b:2222")
-            ),
+            *((it, "names no host") for it in ("[::1", "[1::2::3]:2222", "[10.0.0.1]:2222", "", ":2222", "a b:2222")),
             ("-oProxyCommand=true:22", "names no host"),  # an option of ssh
             ("[fe80::1%eth0]:2222", "zone"),
             *((f"alpha:{port}", "no valid port") for port in ("", "0", "65536", "00655361", "http", "-1", "\u0662")),

@@ -72,9 +72,7 @@ def test_a_reader_that_keeps_up_costs_no_disk(tmp_path: Path, monkeypatch: pytes
         kept.release(kept.end)
 
 
-def test_a_reader_that_falls_behind_has_the_disk_until_it_has_caught_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_reader_has_the_disk_until_it_has_caught_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Afterwards output is kept in memory again, and the file is freed before it is full."""
     monkeypatch.setattr(task_output, "NEAR", 10)
     kept = Spool(str(tmp_path))

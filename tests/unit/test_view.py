@@ -183,10 +183,7 @@ OUTSIDERS = ("10.0.0.9", "10.0.0.7")
             ["b silent for 13 s; its tasks count as dead in 32 s", "1 of 2 hosts connected: b disconnected"],
         ),
         ({"hosts": HOSTS, "phase": "ended"}, ["TASK"]),
-        (
-            {"hosts": (HostStatus("a", "joining", "Permission denied"),), "phase": "joining"},
-            ["a joining (Permission denied)"],
-        ),
+        ({"hosts": (HostStatus("a", "joining", "no way"),), "phase": "joining"}, ["a joining (no way)"]),
         ({"outsiders": OUTSIDERS[:1], "phase": "ended"}, ["port fence: connections from 10.0.0.9 refused"]),
         ({"phase": "ended", "culprit": "tflaunch", "reason": "interrupted by SIGINT"}, ["interrupted by SIGINT"]),
         (

@@ -165,10 +165,7 @@ def heard(**answer: Any) -> list[object]:
     "changed",
     [
         *({"files": [[path, 5, "ab" * 32]]} for path in ("../x", "/etc/x", "a/../../x", "", "a//b", "x\n", ".")),
-        *(
-            {"files": [["x", size, digest]]}
-            for size, digest in ((-1, "ab" * 32), (5, "AB" * 32), (5, "../" * 21 + "x"))
-        ),
+        *({"files": [["x", size, sha]]} for size, sha in ((-1, "ab" * 32), (5, "AB" * 32), (5, "../" * 21 + "x"))),
         *({"files": files} for files in ([FILE, FILE], [["a", 5, "ab" * 32], ["a/b", 5, "ab" * 32]], [])),
         *({"name": name} for name in ("../up", "", "two\nlines")),
         *({"age": age} for age in (-1, "old")),

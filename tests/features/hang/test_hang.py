@@ -91,9 +91,7 @@ LISTENS = Socket("listening", "127.0.0.1:99", "0.0.0.0:0", 0, is_stuck=False)
 
 def with_child(found: Evidence, state: str = "T", cpu: float = 0.0) -> Evidence:
     """Return evidence of a task with a second process."""
-    return found._replace(
-        processes=(*found.processes, Process(8, "sleep", state, cpu, "it does not run Python", (), ()))
-    )
+    return found._replace(processes=(*found.processes, Process(8, "sleep", state, cpu, "it runs no Python", (), ())))
 
 
 def on_host(index: int) -> Evidence:
@@ -340,10 +338,8 @@ def test_all_processes_of_a_task_count_as_work(cpus: tuple[float, ...], waits: t
 
 LOAD = Frame("<frozen importlib._bootstrap>", 1176, "_find_and_load")
 MODULE = Frame(f"{LIBRARY}/tensorflow/__init__.py", 49, "<module>")
-COMPILATION = Frame(
-    f"{LIBRARY}/tensorflow/python/eager/polymorphic_function/tracing_compilation.py", 132, "call_function"
-)
-TRACE = COMPILATION._replace(line=178, function="trace_function")
+COMPILES = Frame(f"{LIBRARY}/tensorflow/python/eager/polymorphic_function/tracing_compilation.py", 132, "call_function")
+TRACE = COMPILES._replace(line=178, function="trace_function")
 
 
 @pytest.mark.parametrize(
@@ -357,8 +353,8 @@ TRACE = COMPILATION._replace(line=178, function="trace_function")
         ((LOAD, Frame("/usr/lib/python3.11/json/decoder.py", 5, "<module>"), LOAD), "imports json"),
         ((LOAD, LOAD), "imports a module"),
         # The call of a function that was traced before passes through the same file.
-        ((EXECUTE, COMPILATION), "works"),
-        ((TRACE, COMPILATION), "traces a function"),
+        ((EXECUTE, COMPILES), "works"),
+        ((TRACE, COMPILES), "traces a function"),
     ],
 )
 def test_what_a_task_that_works_does(frames: tuple[Frame, ...], words: str) -> None:

@@ -27,11 +27,7 @@ def collecting(place: Launch) -> str:
     script = f"mkdir -p out && echo \"{PAGE}\" > 'out/<img src=x onerror=alert(1)>.html'"
     directory = place.directory / "collecting"
     directory.mkdir()
-    fields: dict[str, Any] = {
-        "collect": ["out/**"],
-        "workdir": str(directory),
-        "env": {"API_KEY": "correct-horse-battery"},
-    }
+    fields: dict[str, Any] = {"collect": ["out/**"], "workdir": str(directory), "env": {"API_KEY": "correct-horse"}}
     return run_to_end(place, script, name="collecting", **fields)
 
 
