@@ -223,9 +223,7 @@ def test_an_ordinary_user_keeps_its_id(open_directory: Path) -> None:
         network, _ = namespaces.open_network()
         command = spawn.Command(["sh", "-c", script], {"PATH": os.environ["PATH"]}, str(open_directory))
         command.namespaces = network
-        child = spawn.start_process(
-            command, process_state.TaskSettings(0o022, (1024, 1024), os.getpriority(os.PRIO_PROCESS, 0))
-        )
+        child = spawn.start_process(command, process_state.TaskSettings(0o022, (1024, 1024), os.nice(0)))
         os.waitpid(child.pid, 0)
         return os.read(child.output, 10_000).decode() + os.read(child.start_report, 100).decode()
 

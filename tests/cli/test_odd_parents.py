@@ -285,9 +285,7 @@ def test_a_task_inherits_what_docker_exec_gives(launch: Launch) -> None:
     launch.env["OF_THE_LAUNCHER"] = "yes"
     script = 'echo "$PATH $LD_LIBRARY_PATH ${OF_THE_LAUNCHER-none} ${TFLAUNCH_SET-none} $TFLAUNCH_TASK_DIR"'
     hosts = {"c1": {"docker": "c1", "workdir": "/"}}
-    ended = launch.succeed(
-        "up", launch.spec(cluster={"worker": ["c1"]}, hosts=hosts, strategy="none", command=["sh", "-c", script])
-    )
+    ended = launch.succeed("up", launch.shell(script, cluster={"worker": ["c1"]}, hosts=hosts, strategy="none"))
     assert f"{path} /own/lib none " in ended.stdout
     assert f" {home}/own/runs/" in ended.stdout
     assert "OTHER" not in ended.stdout

@@ -74,10 +74,8 @@ def test_a_container_that_is_not_there_is_one_sentence(launch: Launch, container
 def test_the_engine_of_the_page(engine: Engine, launch: Launch, containers: list[str]) -> None:
     """The code in docs/discovery.md runs a task in every container with the label."""
     install(launch, {block.file: block.text for block in blocks(REPOSITORY / "docs" / "discovery.md") if block.file})
-    spec = launch.spec(
-        hosts={"discover": "labelled:tflaunch.test"}, cluster={"worker": 2}, strategy="none", workdir="/state",
-        command=["sh", "-c", "echo in $(hostname)"], timeouts={"connect": "10m"},
-    )  # fmt: skip
+    about: Any = {"hosts": {"discover": "labelled:tflaunch.test"}, "workdir": "/state", "timeouts": {"connect": "10m"}}
+    spec = launch.shell("echo in $(hostname)", strategy="none", **about)
     ended = launch.succeed("up", spec)
     assert len(set(re.findall(r"in (\w+)", ended.stdout))) == 2
     ended = launch.up(spec, "--set", "hosts.discover=labelled:nobody", code=2)

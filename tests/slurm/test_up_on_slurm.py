@@ -116,10 +116,8 @@ def test_the_first_failure_is_the_result_of_run_and_job(nodes: SlurmBed, launch:
 
 def test_an_allocation_is_found(nodes: SlurmBed, launch: Launch) -> None:
     """By `up` in it, which uses each node as many times as it has tasks."""
-    spec = launch.spec(
-        hosts={"discover": "slurm"}, cluster={"worker": 3}, strategy="none",
-        command=["sh", "-c", "echo $TFLAUNCH_TASK $SLURMD_NODENAME; exit $CODE"], env={"CODE": "0"},
-    )  # fmt: skip
+    script = "echo $TFLAUNCH_TASK $SLURMD_NODENAME; exit $CODE"
+    spec = launch.shell(script, 3, hosts={"discover": "slurm"}, strategy="none", env={"CODE": "0"})
     launch.prefix = [*launch.prefix, "salloc", "--quiet", "--nodes=2", "--ntasks=3", "--distribution=block"]
     ended = launch.succeed("up", spec)
     assert set(re.findall(r"\| (worker:\d h\d)", ended.stdout)) == {"worker:0 h1", "worker:1 h1", "worker:2 h2"}

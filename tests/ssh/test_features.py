@@ -122,14 +122,8 @@ def test_a_host_that_cannot_be_reached_at_the_end(launch: Launch, sshd: StartSsh
     hosts = {"h1": sshd(), "h2": sshd()}
     launch.env["HOME"] = str(home_for_client(launch.directory / "user", hosts))
     go = launch.directory / "go"
-    spec = launch.spec(
-        "mine.json",
-        cluster={"worker": [*hosts]},
-        strategy="none",
-        command=["sh", "-c", WRITE.replace("{go}", str(go))],
-        sync={},
-        collect=["outputs"],
-    )
+    about: Any = {"name": "mine.json", "cluster": {"worker": [*hosts]}, "sync": {}, "collect": ["outputs"]}
+    spec = launch.shell(WRITE.replace("{go}", str(go)), strategy="none", **about)
     running = launch.start("up", spec, until="written", count=2)
     hosts["h2"].stop_listening()
     go.touch()

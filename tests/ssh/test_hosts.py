@@ -205,16 +205,8 @@ USELESS: Faults = {
         ("is Python 3.6.9, too old", "set hosts.old.python"),
     ),
     "broken": (lambda _: None, {"python": "/bin/false"}, ("/bin/false there ended with code 1", "hosts.broken.python")),
-    "nowhere": (
-        lambda _: None,
-        {"env": {"TFLAUNCH_HOME": "/proc/nowhere"}},
-        ("No such file", "TFLAUNCH_HOME in hosts.nowhere.env"),
-    ),
-    "open": (
-        open_directory,
-        {"env": {"TFLAUNCH_HOME": "~/open"}},
-        ("can be written to by others", "TFLAUNCH_HOME in hosts.open.env"),
-    ),
+    "nowhere": (lambda _: None, {"env": {"TFLAUNCH_HOME": "/proc/nowhere"}}, ("No such file", "hosts.nowhere.env")),
+    "open": (open_directory, {"env": {"TFLAUNCH_HOME": "~/open"}}, ("can be written to by others", "hosts.open.env")),
     "off": (lambda host: host.stop_listening(), {}, ("refuses connections",)),
 }
 """What is wrong with a host, the fields of it, and what the sentence about it says."""

@@ -6,7 +6,7 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -72,20 +72,12 @@ class Talk:
         # clock: as in `hello`
         self.say("keep_alive", clock="test", sent=time.monotonic())
 
-    def start(
-        self,
-        task: str,
-        *argv: str,
-        attempt: int = 0,
-        port: int = 0,
-        order: Mapping[str, object] | None = None,
-        **env: str,
-    ) -> None:
+    def start(self, task: str, *argv: str, attempt: int = 0, port: int = 0, order: Any = (), **env: str) -> None:
         """Start a task, by default in the root directory; ``order`` has what the order says in addition."""
         # The run's name must be unique: an agent recognizes by it what a task left behind.
         env = {"TFLAUNCH_RUN": f"test-{os.getpid()}", "TFLAUNCH_TASK": task, "TFLAUNCH_ATTEMPT": str(attempt), **env}
         common = {"argv": argv, "env": env, "unset": ["http_proxy"], "workdir": "/", "inherit": True, "port": port}
-        self.say("start_task", task=task, attempt=attempt, **{**common, **(order or {})})
+        self.say("start_task", task=task, attempt=attempt, **{**common, **dict(order)})
 
     def wait_for(self, kind: str, task: str | None = None, attempt: int | None = None) -> dict[str, Any]:
         def find() -> Iterator[dict[str, Any]]:
@@ -119,11 +111,8 @@ class Talk:
         self.say("acknowledge", seen=seen, streams=streams)
 
     def text(self, task: str, attempt: int = 0) -> str:
-        self.wait_until(
-            lambda: [
-                m for m in self.heard if m["kind"] == "output_ended" and (m["task"], m["attempt"]) == (task, attempt)
-            ]
-        )
+        ended = {"kind": "output_ended", "task": task, "attempt": attempt}
+        self.wait_until(lambda: [message for message in self.heard if ended.items() <= message.items()])
         return self.output.get((task, attempt), b"").decode()
 
 

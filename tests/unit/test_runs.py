@@ -163,15 +163,15 @@ def test_the_lock_goes_with_the_process_that_has_it(place: Path) -> None:
     run = place / NEW
     assert not runs.is_live(run)
     assert not (run / "lock").exists()
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, run], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert holder.stdout.readline() == "taken\n"
+    assert other.stdout.readline() == "taken\n"
     assert runs.is_live(run)
     with pytest.raises(TflaunchError, match=f"run {NEW} has a supervisor already"):
         run_dir.take_lock(run)
-    holder.kill()
-    holder.communicate()
+    other.kill()
+    other.communicate()
     assert not runs.is_live(run)
     os.close(run_dir.take_lock(run))
     assert (run / "lock").stat().st_mode & 0o077 == 0

@@ -13,9 +13,7 @@ WRITE = "mkdir -p outputs; echo {task.name} of {run} >outputs/{task.index}; echo
 
 
 def test_outputs_come_home(launch: Launch) -> None:
-    spec = launch.spec(
-        "mine.json", cluster={"worker": 2}, strategy="none", command=["sh", "-c", WRITE], collect=["outputs/**"]
-    )
+    spec = launch.shell(WRITE, name="mine.json", strategy="none", collect=["outputs/**"])
     ended = launch.succeed("up", spec)
     place = launch.run_directory() / "collected" / "worker-0"
     size = sum(path.stat().st_size for path in (place / "outputs").iterdir())

@@ -17,12 +17,8 @@ stay()
 
 
 def test_groups_and_stacks_of_a_live_run_are_shown(launch: Launch) -> None:
-    written = launch.spec(
-        cluster={"worker": 3},
-        command=["sh", "-c", f"[ $TFLAUNCH_TASK = worker:2 ] && exec sleep 3600; exec {sys.executable} -c '{PROGRAM}'"],
-        strategy="none",
-    )
-    launch.succeed("up", "-d", written)
+    script = f"[ $TFLAUNCH_TASK = worker:2 ] && exec sleep 3600; exec {sys.executable} -c '{PROGRAM}'"
+    launch.succeed("up", "-d", launch.shell(script, 3, strategy="none"))
     for task in ("worker:0", "worker:1"):
         launch.wait_for_log(task, "up")
     for about in launch.status()["tasks"]:

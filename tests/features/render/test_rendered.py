@@ -246,12 +246,8 @@ def test_names_are_made_of_letters_that_dns_takes() -> None:
 
 
 def test_in_a_job_of_slurm_a_task_without_gpus_sees_none() -> None:
-    data = {
-        "cluster": {"chief": ["a"], "worker": ["b", "c"], "ps": ["a"]},
-        "command": "train",
-        "container": {"resources": {"gpu": 2}},
-    }
-    text = rendered(data, "slurm")
+    cluster = {"chief": ["a"], "worker": ["b", "c"], "ps": ["a"]}
+    text = rendered({"cluster": cluster, "command": "train", "container": {"resources": {"gpu": 2}}}, "slurm")
     assert "\n#SBATCH --gres=gpu:2\n" in text
     hidden = [start.split()[0] for start in text.split("\nstart ")[1:] if "CUDA_VISIBLE_DEVICES=-1" in start]
     assert hidden == ["chief:0", "ps:0"]
