@@ -115,9 +115,7 @@ def planted(launch: Launch, copied: tuple[Path, str], entry: Entry) -> Iterator[
         path.write_text(sound)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(it, marks=[] if it in DRAWN else pytest.mark.thorough) for it in ENTRIES]
-)
+@pytest.mark.parametrize("name", [pytest.param(e, marks=[] if e in DRAWN else pytest.mark.thorough) for e in ENTRIES])
 def test_a_run_ends_as_it_would_without_the_feature(launch: Launch, copied: tuple[Path, str], name: str) -> None:
     """What it has been asked for is refused with the reason; who watches the run is told once at most."""
     entry = ENTRIES[name]

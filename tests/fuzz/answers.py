@@ -80,7 +80,7 @@ def _warm(value: Any) -> None:
 
 
 def _collected(value: Any) -> None:
-    listing = collect._Listing.read(value if isinstance(value, dict) else {}, ["out/*"])  # noqa: SLF001
+    listing = collect.Listing.read(value if isinstance(value, dict) else {}, ["out/*"])
     check_sentence(listing.problem)
     for path, size, _ in listing.files:
         assert path.startswith("out/"), path

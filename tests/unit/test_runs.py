@@ -163,15 +163,13 @@ def test_the_lock_goes_with_the_process_that_has_it(place: Path) -> None:
     run = place / NEW
     assert not runs.is_live(run)
     assert not (run / "lock").exists()
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLD, run], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert other.stdout.readline() == "taken\n"
+    peer = subprocess.Popen([sys.executable, "-c", HOLD, run], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert peer.stdout.readline() == "taken\n"
     assert runs.is_live(run)
     with pytest.raises(TflaunchError, match=f"run {NEW} has a supervisor already"):
         run_dir.take_lock(run)
-    other.kill()
-    other.communicate()
+    peer.kill()
+    peer.communicate()
     assert not runs.is_live(run)
     os.close(run_dir.take_lock(run))
     assert (run / "lock").stat().st_mode & 0o077 == 0

@@ -122,10 +122,8 @@ def test_a_task_that_names_modules_may_be_started_by_a_feature(services: Service
     """Others are executed as they are; what has started none leaves nothing for later runs."""
     refused: list[bool] = []
     for modules in ((), ("json",)):
-        assert (
-            services.start_task(spawn.Command(["python"], {}, "/", modules), print, lambda: refused.append(True))
-            is None
-        )
+        command = spawn.Command(["python"], {}, "/", modules)
+        assert services.start_task(command, print, lambda: refused.append(True)) is None
         assert services.at("outlive_run") == [[42]] * bool(modules)
     assert refused == [True, True]
 

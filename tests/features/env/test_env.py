@@ -17,10 +17,7 @@ from support.terminals import Terminal
 
 pytestmark = pytest.mark.cli
 
-WITH_PORTS: dict[str, Any] = {
-    "cluster": {"worker": ["localhost:20001", "localhost:20002"]},
-    "command": ["python", "train.py"],
-}
+WITH_PORTS: dict[str, Any] = {"cluster": {"worker": ["localhost:20001", "localhost:20002"]}, "command": ["train"]}
 DUMP = "import json, os; print(json.dumps({'cwd': os.getcwd(), 'env': dict(os.environ)}))"
 
 

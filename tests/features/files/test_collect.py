@@ -18,7 +18,7 @@ from support.specs import clustered
 from support.waiting import PATIENCE
 from tflaunch.core import step
 from tflaunch.core.states import TaskPhase
-from tflaunch.features.files.collect import CollectedFiles, _Listing, workdirs_of
+from tflaunch.features.files.collect import CollectedFiles, Listing, workdirs_of
 from tflaunch.features.files.collector import Collector
 from tflaunch.features.files.file_patterns import is_pattern
 from tflaunch.features.rpc import AgentRpc
@@ -112,9 +112,9 @@ PATHS = (
     ],
 )
 def test_a_hostile_list_is_refused(files: Any) -> None:
-    assert _Listing.read(LISTED, ["outputs"]).files == (("outputs/m", 5, DIGEST),)
+    assert Listing.read(LISTED, ["outputs"]).files == (("outputs/m", 5, DIGEST),)
     with pytest.raises(ValueError, match=r"lists|must|surrogates"):
-        _Listing.read({**LISTED, "files": files}, ["outputs"])
+        Listing.read({**LISTED, "files": files}, ["outputs"])
 
 
 def reader(content: bytes, *, until: int | None = None) -> Any:

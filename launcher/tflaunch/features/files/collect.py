@@ -185,7 +185,7 @@ class Collection:
         done = Collected(workdir, store.directory)
         try:
             answer, _ = agent.call("list_files", _LISTING, workdir=workdir.path, patterns=self._patterns)
-            found = _Listing.read(answer, self._patterns)
+            found = Listing.read(answer, self._patterns)
             done = done._replace(source=found.directory, problem=found.problem, left_out=found.left_out)
             for path, size, sha256 in found.files:
                 try:
@@ -218,7 +218,7 @@ class Collection:
         return done._replace(files=done.files + 1, size=done.size + size, fetched=done.fetched + is_new)
 
 
-class _Listing(NamedTuple):
+class Listing(NamedTuple):
     """An agent's list of matching files; ``left_out`` counts matches not in it."""
 
     directory: str
@@ -227,7 +227,7 @@ class _Listing(NamedTuple):
     problem: Annotated[str, Line(200)]
 
     @classmethod
-    def read(cls, message: dict[str, Any], patterns: Sequence[str]) -> _Listing:
+    def read(cls, message: dict[str, Any], patterns: Sequence[str]) -> Listing:
         """Check a message.
 
         Raises:
