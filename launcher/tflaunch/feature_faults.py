@@ -5,8 +5,6 @@ sessions, the stores) may end a run. Who calls a feature does so in `isolated`; 
 the modules in the traceback.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping

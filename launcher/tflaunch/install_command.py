@@ -1,7 +1,5 @@
 """Find the command that installs a missing package: with pip, uv or pipx."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

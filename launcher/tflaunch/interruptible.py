@@ -1,7 +1,5 @@
 """Handle signals for a while, and wait so that a signal, even one just before, ends it."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """The event queue: descriptors, timers, signals and other threads in one order."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable

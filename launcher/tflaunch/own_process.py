@@ -4,8 +4,6 @@ They import from where this process does, and never from their working directory
 another user's `json.py`, or one's own `queue.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Create and append to private files; reject what others can write."""
 
-from __future__ import annotations
-
 import grp
 import os
 import pwd

@@ -6,8 +6,6 @@ checks the value of a field, given its name; keys of mappings have bounds, too. 
 simpler has methods `read_json` and `write_json`.
 """
 
-from __future__ import annotations
-
 import functools
 import types
 import typing

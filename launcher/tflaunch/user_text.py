@@ -1,7 +1,5 @@
 """Read text files of users: specs, lists of hosts, files of variables."""
 
-from __future__ import annotations
-
 import codecs
 import os
 from pathlib import Path

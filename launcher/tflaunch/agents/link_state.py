@@ -1,7 +1,5 @@
 """The state of the link to an agent, and when link or host are given up."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from enum import Enum

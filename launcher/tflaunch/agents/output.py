@@ -1,7 +1,5 @@
 """Receive output of tasks, and files that they leave: write each byte once, and acknowledge it when written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

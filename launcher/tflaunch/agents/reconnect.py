@@ -1,7 +1,5 @@
 """Start one host's agent or reconnect to it, in threads that may block."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tflaunch.mailbox import Mailbox

@@ -1,7 +1,5 @@
 """What an agent was sent, which is sent again over the next link, and what it may answer: each event once."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping

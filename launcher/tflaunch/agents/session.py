@@ -4,8 +4,6 @@ A session outlives its links: a lost link is replaced while the agent's lease ru
 until the agent has executed them; output continues at its byte offset.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

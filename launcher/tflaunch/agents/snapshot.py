@@ -1,7 +1,5 @@
 """Query agents, read-only, for the state of tasks whose supervisor is gone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor

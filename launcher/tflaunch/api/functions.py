@@ -1,7 +1,5 @@
 """Functions as tasks: what is sent to the tasks, and what they returned or raised."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import io

@@ -1,7 +1,5 @@
 """Show a run in a notebook: its tasks' states, kept up to date, and their lines."""
 
-from __future__ import annotations
-
 import html
 import sys
 from typing import Any

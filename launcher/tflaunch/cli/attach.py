@@ -1,7 +1,5 @@
 """`attach` and `wait`: watch a run to its end."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 import sys

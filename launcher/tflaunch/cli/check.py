@@ -1,7 +1,5 @@
 """`check`: find mistakes in specs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple

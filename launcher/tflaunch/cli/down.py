@@ -1,7 +1,5 @@
 """`down`: stop runs."""
 
-from __future__ import annotations
-
 import functools
 import time
 from pathlib import Path

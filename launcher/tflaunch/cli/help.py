@@ -1,7 +1,5 @@
 """`help`, `completion`, and suggestions for command names that other tools use."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import shlex

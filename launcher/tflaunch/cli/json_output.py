@@ -1,7 +1,5 @@
 """`schema`, and what commands print with --json: the JSON Schema of each."""
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import Mapping

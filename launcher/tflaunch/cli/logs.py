@@ -1,7 +1,5 @@
 """`logs` and `events`: show what the tasks of a run wrote, and what happened to it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import time

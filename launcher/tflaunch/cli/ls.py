@@ -1,7 +1,5 @@
 """`ls`: list all runs."""
 
-from __future__ import annotations
-
 import time
 
 import click

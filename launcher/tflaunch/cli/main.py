@@ -1,7 +1,5 @@
 """The command group: parse arguments, return the exit code."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """`ps`: show the tasks of a run."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

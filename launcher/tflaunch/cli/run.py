@@ -1,7 +1,5 @@
 """`run`: run a command without a spec file."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

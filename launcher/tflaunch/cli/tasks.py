@@ -1,7 +1,5 @@
 """`kill` and `restart`: act on tasks of a live run."""
 
-from __future__ import annotations
-
 import re
 import signal
 

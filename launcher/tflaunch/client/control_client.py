@@ -1,7 +1,5 @@
 """Send requests to a run's supervisor from another process."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path

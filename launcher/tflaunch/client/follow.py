@@ -1,7 +1,5 @@
 """Show a live run's output and events in another terminal, as `tflaunch up` does."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Observe a run from another process: replay its journal, and get its status."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """List all runs of this user on this machine, one line each."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path

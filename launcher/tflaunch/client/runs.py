@@ -1,7 +1,5 @@
 """Find runs, and tell whether they live, have ended or were killed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path

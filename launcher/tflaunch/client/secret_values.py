@@ -3,8 +3,6 @@
 They are only in the memory of supervisors and agents, and in the environment of tasks.
 """
 
-from __future__ import annotations
-
 import codecs
 import os
 from collections.abc import Mapping

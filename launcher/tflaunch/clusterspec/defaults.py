@@ -4,8 +4,6 @@ The user's file is ``~/.config/tflaunch/config.toml`` (``$XDG_CONFIG_HOME``), or
 the project's is ``tflaunch.toml`` beside the spec and overrides it. An empty ``TFLAUNCH_CONFIG`` disables both.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import stat

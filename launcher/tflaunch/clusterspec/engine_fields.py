@@ -1,7 +1,5 @@
 """Types of the fields of a spec that are for containers, pods and jobs of Slurm."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any
 

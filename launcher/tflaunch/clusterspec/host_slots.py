@@ -1,7 +1,5 @@
 """Hosts with task counts in the notation of mpirun and Horovod (options, lists)."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Load a spec from JSON, YAML or TOML, within limits; apply `${VAR}` and `--set`."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -1,7 +1,5 @@
 """What all parts of a spec have in common."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator

@@ -1,7 +1,5 @@
 """Translate pydantic's errors about a spec into sentences with place and remedy."""
 
-from __future__ import annotations
-
 import functools
 import json
 import types

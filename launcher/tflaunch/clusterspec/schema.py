@@ -1,7 +1,5 @@
 """Generate the JSON Schema of a spec from its model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

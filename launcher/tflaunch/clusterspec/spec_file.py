@@ -1,7 +1,5 @@
 """Read the text of a spec, from a file or a stream, without parsing it."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from pathlib import Path

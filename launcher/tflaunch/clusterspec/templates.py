@@ -5,8 +5,6 @@ starts, and ``${host:NAME}`` on the task's host. A value from the environment, a
 when it enters a text, and each of the later stages takes off the quotes of its own notation.
 """
 
-from __future__ import annotations
-
 import re
 
 from tflaunch.clusterspec.values import ROLES

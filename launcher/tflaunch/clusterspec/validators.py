@@ -3,8 +3,6 @@
 Invalid values raise `InvalidValueError`, which pydantic collects; `problems` turns them into sentences.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import signal

@@ -3,8 +3,6 @@
 A module of its own because PyYAML is slow to import.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

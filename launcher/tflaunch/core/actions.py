@@ -1,7 +1,5 @@
 """Actions: everything that the core can request, named in the imperative."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -4,8 +4,6 @@ The kind of a message or record is the name of the event's class in snake case. 
 fields except for ``host``.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import typing

@@ -4,8 +4,6 @@ A host whose link is lost is not dead: its tasks may still be training. They are
 agent has ended or the fence (`policy.fence`) has passed, and may be restarted only then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tflaunch.core import events, lost_hosts, policy, restart_budget, restart_rules, spares

@@ -4,8 +4,6 @@ A host is away from when it was given up until an agent has joined there again. 
 counts as a restart: only `timeouts.lost_host` limits the wait.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 
 from tflaunch.core import policy, restart_budget, spares

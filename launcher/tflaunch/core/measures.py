@@ -1,7 +1,5 @@
 """Resource usage and progress of tasks, as measured by their agents on request."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

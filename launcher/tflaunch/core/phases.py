@@ -4,8 +4,6 @@
 `fail` and `stop_all`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 from tflaunch.core import lost_hosts, policy, preflight, restart_rules, spares

@@ -6,8 +6,6 @@ the job; a lost worker is replaced at its address, a lost ps or chief restarts t
 Evaluators and sidecars restart alone. A task that asks for a restart after saving has not failed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from tflaunch.clusterspec.values import ROLES

@@ -1,7 +1,5 @@
 """The fence: from which addresses connections may reach the tasks. Pure."""
 
-from __future__ import annotations
-
 from tflaunch.core.actions import Action, UpdateFence
 from tflaunch.core.events import OutsiderRefused, PeerSeen, PortUnfenced
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase

@@ -1,7 +1,5 @@
 """Preflight: which peers each host probes and looks up. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 from tflaunch.clusterspec.values import is_ip_address, is_loopback

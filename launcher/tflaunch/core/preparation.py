@@ -3,8 +3,6 @@
 Pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tflaunch.clusterspec.values import Address

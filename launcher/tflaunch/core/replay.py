@@ -3,8 +3,6 @@
 Each record is checked first, since a journal may be damaged. Pure: records are what `journal.read_journal` returns.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 

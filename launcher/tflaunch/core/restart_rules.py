@@ -1,7 +1,5 @@
 """What a failure says: who is to blame, and whether to try again. Pure."""
 
-from __future__ import annotations
-
 from tflaunch.core.events import TaskExited
 from tflaunch.core.job_state import Cause, Culprit, Job
 from tflaunch.core.policy import all_started_at, gang_tasks, trainers, waits_for_lost_hosts

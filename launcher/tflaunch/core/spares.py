@@ -4,8 +4,6 @@ A host moves as a whole: all its processes start again on the spare host, and th
 are moved only when they are certainly dead, that is, when their host is down.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable
 

@@ -1,7 +1,5 @@
 """The states of hosts and tasks: immutable values, replaced only by `step.step`."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from enum import Enum
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Pure: no clock, no process, no socket. An event first changes the state it conce
 through its phases as far as it can.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum

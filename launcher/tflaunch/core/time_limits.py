@@ -1,7 +1,5 @@
 """What happens to a job as time passes, and when something is due next. Pure."""
 
-from __future__ import annotations
-
 from tflaunch.core import lost_hosts, policy
 from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import TimePassed

@@ -4,8 +4,6 @@ Each engine is a class, in the ``discover`` of a `Feature`, also of another pack
 in ``"discover": "NAME:REST"``.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Sequence
 from pathlib import Path

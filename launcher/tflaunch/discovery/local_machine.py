@@ -1,7 +1,5 @@
 """Collect the facts about this machine that a plan needs."""
 
-from __future__ import annotations
-
 import functools
 import os
 import socket

@@ -1,7 +1,5 @@
 """From a spec to a plan: read the spec, resolve its hosts, check and compile it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Resolve the hosts of a job at its start: query engines, complete the spec."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import NamedTuple

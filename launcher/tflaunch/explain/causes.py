@@ -1,7 +1,5 @@
 """Name the cause of an end, and read and shorten the exception that ended a program."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A cluster that does not form: which tasks do not listen, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import NamedTuple
 

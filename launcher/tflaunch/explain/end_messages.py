@@ -1,7 +1,5 @@
 """Messages about tasks and attempts that end or do not end."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Messages about a running job. Explains, never decides."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 

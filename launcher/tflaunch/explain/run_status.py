@@ -1,7 +1,5 @@
 """The status of a run, as `ps`, the display and the page show it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Recognize what TensorFlow writes whenever it starts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

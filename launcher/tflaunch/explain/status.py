@@ -3,8 +3,6 @@
 Pure: times of the supervisor's clock are converted to times since the epoch by an offset.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Summarize why a job ended and where its results are. Explains only."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Callable

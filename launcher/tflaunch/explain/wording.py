@@ -1,7 +1,5 @@
 """Format numbers, sizes, rates, places and lists of names. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tflaunch_worker.readable import duration_words

@@ -1,7 +1,5 @@
 """Files that are fetched in parts, each continued where an earlier attempt stopped."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

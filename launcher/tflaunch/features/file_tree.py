@@ -1,7 +1,5 @@
 """Measure and delete directories that may hold links, files of others, mounts."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Listen on a port of the loopback address, or say which process holds it."""
 
-from __future__ import annotations
-
 import errno
 import socket
 from collections.abc import Sequence

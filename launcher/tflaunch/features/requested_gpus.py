@@ -1,7 +1,5 @@
 """GPUs that tasks ask an engine for, as those that they see. Pure."""
 
-from __future__ import annotations
-
 from tflaunch.clusterspec.model import Role, Spec
 from tflaunch.plan.gpu_shares import trains_on_gpu
 

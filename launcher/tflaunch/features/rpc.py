@@ -1,7 +1,5 @@
 """Query an agent that was started only to answer requests."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Names whose values are probably secret, such as API_KEY, and secrets in commands of a shell."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -3,8 +3,6 @@
 That keeps heartbeats punctual on a slow link.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Complete a compiled plan for an attempt: ports, moved tasks, lost workers. Pure."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Mapping
 

@@ -1,7 +1,5 @@
 """What makes the hosts of some specs, instead of looking for them."""
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -4,8 +4,6 @@ A rule is a function from a spec to problems. An error means that the job cannot
 probably does not do what its author intended. Here are the rules for the roles, addresses and strategy of a spec.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tflaunch.clusterspec.model import Spec

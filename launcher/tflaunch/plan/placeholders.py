@@ -5,8 +5,6 @@ literal ``{task.index}``; all other braces (JSON, format strings, ``${X}`` of a 
 notation is in `clusterspec.templates`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 

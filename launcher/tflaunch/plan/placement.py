@@ -1,7 +1,5 @@
 """Assign the tasks of a spec to hosts. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from tflaunch.clusterspec.model import Host, Spec

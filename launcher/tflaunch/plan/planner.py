@@ -1,7 +1,5 @@
 """Compile a spec, which overrides each process's defaults, into a plan. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath, PurePosixPath
 

@@ -1,7 +1,5 @@
 """Select tasks by `worker`, `worker:1`, `worker:0-3` or `host=NAME`. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Convert a plan to JSON and back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tflaunch import records

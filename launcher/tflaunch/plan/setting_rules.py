@@ -1,7 +1,5 @@
 """Rules for the hosts, sidecars and other settings of a spec."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 

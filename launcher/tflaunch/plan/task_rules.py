@@ -1,7 +1,5 @@
 """Rules for the commands, variables and placeholders of a spec."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tflaunch.clusterspec import templates

@@ -1,7 +1,5 @@
 """How tasks of some plans start, other than by executing their commands."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FunctionType

@@ -4,8 +4,6 @@ It is a sidecar on the host of the leading task. Its program takes `USUAL_PORT`,
 which one that is.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from typing import NamedTuple

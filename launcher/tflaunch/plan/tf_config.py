@@ -5,8 +5,6 @@ The rules are those of TensorFlow 2.21: ``tfconfig_cluster_resolver.py`` (keys),
 ``parameter_server_strategy_v2.py`` (which jobs that strategy needs).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from tflaunch.clusterspec.values import ROLES

@@ -1,7 +1,5 @@
 """Answer requests from other processes to a supervisor."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ Never blocks on a client: an answer that a stopped terminal does not read is buf
 buffer grows too large is disconnected.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable, Collection

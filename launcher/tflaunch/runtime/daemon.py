@@ -1,7 +1,5 @@
 """Run a supervisor without a terminal, which survives logout."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Supervise one run in this process, to the final summary."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

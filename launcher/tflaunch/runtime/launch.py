@@ -1,7 +1,5 @@
 """Start a run, or take over one whose supervisor was killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

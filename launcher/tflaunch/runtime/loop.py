@@ -1,7 +1,5 @@
 """The event loop: take an event, let the core decide, perform its actions."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import deque

@@ -1,7 +1,5 @@
 """How to run a plan, and what an engine gets that checks or submits a spec."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Ask agents what tasks use, CPU in percent and memory, on demand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

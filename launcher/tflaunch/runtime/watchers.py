@@ -1,7 +1,5 @@
 """Call what features do while a run is supervised."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar

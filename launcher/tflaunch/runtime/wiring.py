@@ -1,7 +1,5 @@
 """Composition root: build and close the collaborators that supervise a run."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping

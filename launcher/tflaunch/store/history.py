@@ -1,7 +1,5 @@
 """What the tasks of a run reported and used over time, in a file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple

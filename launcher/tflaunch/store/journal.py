@@ -1,7 +1,5 @@
 """Read and write a run's journal: the plan, then events and actions by line."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

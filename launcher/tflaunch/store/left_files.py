@@ -3,8 +3,6 @@
 Each comes as the output of a source that is named ``TASK/NAME``.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Read the logs of a run's tasks, merged by time."""
 
-from __future__ import annotations
-
 import bisect
 import heapq
 import os

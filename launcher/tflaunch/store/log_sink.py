@@ -1,7 +1,5 @@
 """Write the output of all tasks to their logs, and to what displays a run."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Write one task's log, and where in it the task's own output is."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -3,8 +3,6 @@
 Kinds of hosts differ in nothing else.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable

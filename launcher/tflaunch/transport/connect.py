@@ -1,7 +1,5 @@
 """Choose the connector for each host of a plan."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tflaunch.errors import EXIT_USAGE, TflaunchError, missing_feature

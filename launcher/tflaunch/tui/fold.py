@@ -1,7 +1,5 @@
 """Print lines of logs, and fold a line that several tasks print at the same time."""
 
-from __future__ import annotations
-
 import bisect
 import sys
 import time

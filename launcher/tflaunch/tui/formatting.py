@@ -1,7 +1,5 @@
 """Make foreign text, output of tasks, progress bars and failures fit a terminal."""
 
-from __future__ import annotations
-
 import os
 import re
 import textwrap

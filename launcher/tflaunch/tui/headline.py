@@ -1,7 +1,5 @@
 """The first lines of a status: the run, its state, and what went wrong. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tflaunch.explain.run_status import (

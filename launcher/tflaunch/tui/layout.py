@@ -3,8 +3,6 @@
 rich is slow to import, so commands import this module only when there is a view to draw.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import time

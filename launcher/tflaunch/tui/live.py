@@ -1,7 +1,5 @@
 """A status that is redrawn: below a run's output, or alone in another terminal."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping

@@ -3,8 +3,6 @@
 Pure: a status in, cells out. `layout` lays them out on a terminal.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 

@@ -4,8 +4,6 @@ No mode has to be reset afterwards: the cursor is hidden only while a frame is w
 killed leaves a working terminal.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import termios

@@ -1,7 +1,5 @@
 """The options of `run` and `init` for the tasks of a cluster and their hosts."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Sequence

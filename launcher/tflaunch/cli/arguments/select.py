@@ -1,7 +1,5 @@
 """RUN and TASK arguments: what they select, and their shell completion."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path

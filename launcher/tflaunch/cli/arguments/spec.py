@@ -1,7 +1,5 @@
 """Arguments, options and messages that several verbs share."""
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 import json

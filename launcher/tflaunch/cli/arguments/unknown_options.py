@@ -1,7 +1,5 @@
 """Options of other tools and earlier versions, and what does their work here."""
 
-from __future__ import annotations
-
 import difflib
 import re
 

@@ -1,7 +1,5 @@
 """`bench`: compare the speed of a spec with several numbers of workers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """Compare the speed of runs with several numbers of workers, as data and as a table. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, TypedDict
 

@@ -4,8 +4,6 @@ Steps come from what the program reports (`training.progress`), or else from Ker
 a report arrives, so its time is more precise than the interval at which we ask.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """`debug`: use the debugger of a task that waits at a `breakpoint()`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Links between terminals at the control socket and tasks at a breakpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

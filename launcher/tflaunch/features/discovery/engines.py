@@ -1,7 +1,5 @@
 """Find hosts by DNS, in a file, or by a program that prints them."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Derive findings from what the hosts report. Pure: `collect` queries them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """`env`: print shell exports to run one task by hand."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """`explain`: say why a run failed, or what state it is in."""
 
-from __future__ import annotations
-
 import functools
 import time
 

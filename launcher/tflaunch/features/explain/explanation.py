@@ -1,7 +1,5 @@
 """The explanation of a run, for programs and for people. Pure."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from tflaunch.core.annotations import Annotations

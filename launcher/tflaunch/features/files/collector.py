@@ -1,7 +1,5 @@
 """Transfer of files over a run's links, at its end and while its tasks run."""
 
-from __future__ import annotations
-
 import queue
 from collections.abc import Iterator
 from contextlib import contextmanager

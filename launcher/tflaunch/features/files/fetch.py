@@ -1,7 +1,5 @@
 """`fetch`: fetch files from the working directories of an ended run."""
 
-from __future__ import annotations
-
 import click
 
 from tflaunch.cli.arguments.select import complete_runs

@@ -1,7 +1,5 @@
 """Patterns of files in working directories, in `collect` and on the command line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

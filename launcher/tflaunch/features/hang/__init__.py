@@ -1,7 +1,5 @@
 """Find out where tasks are, and which one the others wait for."""
 
-from __future__ import annotations
-
 from tflaunch.feature import ALWAYS, Feature, Verb, Watching
 
 FEATURE = Feature(

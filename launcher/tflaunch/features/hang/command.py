@@ -1,7 +1,5 @@
 """`stacks`: show where a live run's tasks are, and which task the others wait for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import click

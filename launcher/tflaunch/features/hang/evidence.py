@@ -1,7 +1,5 @@
 """The evidence of agents: where processes of tasks are and what they wait for."""
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 from tflaunch.core.events import Attempt, Count, Moment, Seconds

@@ -5,8 +5,6 @@ innermost line of the user's code tells them apart: the task that waits for some
 those inside a call of TensorFlow wait for it. A task that ran between the two samples of the evidence is not accused.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Compare what was seen of tasks at several times: whether anything moves. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

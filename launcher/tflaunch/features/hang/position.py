@@ -1,7 +1,5 @@
 """Say where a task is, from the stacks and the state of its processes. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from enum import Enum

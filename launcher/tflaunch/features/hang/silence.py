@@ -4,8 +4,6 @@ A job is silent while none of its tasks that train writes output or reports prog
 copied. Times are in seconds.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping

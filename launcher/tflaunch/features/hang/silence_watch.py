@@ -1,7 +1,5 @@
 """End a job that hangs: ask for signs of life, look at tasks that are silent for too long, and compare what is seen."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from contextlib import suppress

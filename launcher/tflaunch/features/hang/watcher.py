@@ -1,7 +1,5 @@
 """Find out where tasks are: on request, if they do not listen in time, and if they hang, which ends the attempt."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 The patterns fit TensorFlow 2.21, tf_keras 2.21 and Keras 3.15; a test has real last lines for each.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence

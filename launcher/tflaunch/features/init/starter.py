@@ -1,7 +1,5 @@
 """Write a first spec that fits its program, with comments and with optional fields."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Check a cluster before pods exist: namespace and rights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tflaunch.clusterspec.spec_file import SpecFile

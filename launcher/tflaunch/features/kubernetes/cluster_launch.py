@@ -1,7 +1,5 @@
 """Start a run whose supervisor is a Job in the cluster of its pods."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

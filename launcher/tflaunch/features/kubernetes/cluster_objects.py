@@ -3,8 +3,6 @@
 A supervisor in the cluster has a Job, which owns the others, so that its deletion deletes everything of the run.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import shlex

@@ -1,7 +1,5 @@
 """Runs with supervisor and files in a cluster: their state, files, and commands."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Call kubectl for the cluster of a plan, with the user's own configuration."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -5,8 +5,6 @@ the run: on TERM the first process kills the supervisor; its tasks live on for t
 run. Without a volume the directory is gone with the pod, and the next one begins the job again.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

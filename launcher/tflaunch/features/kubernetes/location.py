@@ -1,7 +1,5 @@
 """Runs supervised in Kubernetes: commands run there, or here after the run's end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Interpret Kubernetes's answers on pods: state, waits, and causes of ends."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterable, Mapping

@@ -4,8 +4,6 @@ Each task has a pod. The pods of a role belong to one StatefulSet, which replace
 headless Service gives each name an address before its pod is ready.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """A run directory as a tar archive, to and from a supervisor in a cluster."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tarfile

@@ -4,8 +4,6 @@ Kubernetes declares in its API (`patchStrategy`, `patchMergeKey`) which lists ar
 field of an item; any other list is replaced as a whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Memory grows while a program starts, and a cache or a shuffle buffer fills. Grow
 same rate for a time that is long compared with what is predicted from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Serve a run's Prometheus metrics on this machine's loopback address."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence

@@ -6,8 +6,6 @@ supervisor that was killed between starting the command and recording that leave
 notification.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """`plan`: show what `up` would do."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Mapping

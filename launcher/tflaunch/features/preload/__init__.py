@@ -1,7 +1,5 @@
 """Fork tasks from processes that have imported their modules, also across runs."""
 
-from __future__ import annotations
-
 from tflaunch.feature import Feature, Option, Verb
 
 _STARTER = "tflaunch.features.preload.preloading:Preloading"

@@ -4,8 +4,6 @@ What `source_checks` finds in the source of a program is found here in the bytec
 because that is what tasks execute: the source may be missing, or edited since.
 """
 
-from __future__ import annotations
-
 import dis
 import functools
 import importlib.util

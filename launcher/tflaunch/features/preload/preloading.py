@@ -3,8 +3,6 @@
 The host checks the rest before each start: `tflaunch_worker.features.preload.pool`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The warm servers of this user on the hosts of a plan: start, list and end them."""
 
-from __future__ import annotations
-
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """`profile`: sample the Python stacks of the tasks of a live run."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 The width of a frame is the share of the samples in which it was on the stack; what it has called is above it.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping

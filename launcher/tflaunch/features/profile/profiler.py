@@ -1,7 +1,5 @@
 """Profiles of tasks for callers at the control socket, in the run's directory."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Summarize a program's use of TensorFlow from its text, without running it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """Warn of commands, and of programs, that will not work with their spec."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -6,8 +6,6 @@ place that is certain, too, which is for `program_reader` to find out.
 
 # ruff: noqa: D102, N815 (what ast.NodeVisitor calls has the names of nodes)
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Find and remove synced code, what `setup` has made, and agents and caches of other versions."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

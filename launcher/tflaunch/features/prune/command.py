@@ -1,7 +1,5 @@
 """`prune`: remove what old runs have left, and report it as it happens, or as JSON at the end."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

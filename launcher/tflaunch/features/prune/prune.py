@@ -4,8 +4,6 @@ A run is removed with its lock held, so that it cannot be resumed at the same ti
 command sees half of it. Symbolic links are removed, never followed: logs that are elsewhere (`--log-dir`) stay.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

@@ -1,7 +1,5 @@
 """`queue`: show the runs that wait."""
 
-from __future__ import annotations
-
 import time
 
 import click

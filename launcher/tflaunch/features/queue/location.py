@@ -1,7 +1,5 @@
 """Runs in the local queue: what each waits for, how it leaves the queue, and how all are shown."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Find the runs that hold machines and GPUs: live ones, and lost ones with tasks."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Collection

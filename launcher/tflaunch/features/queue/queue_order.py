@@ -4,8 +4,6 @@ The oldest begins first. A later one overtakes it only if they share no machine,
 keep one that needs much waiting.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """`up --queue` and `--matrix`: start the process of runs that wait, follow them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

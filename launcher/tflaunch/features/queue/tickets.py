@@ -6,8 +6,6 @@ it has begun them all; the kernel releases the lock when the process dies. A run
 `begins.json`, which is removed once the run has a journal. `down` renames it, too: only one of them can.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import json

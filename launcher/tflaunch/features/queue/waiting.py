@@ -5,8 +5,6 @@ supervisor for each. All these processes decide alike, one at a time (`tickets.d
 runs. A run that has just begun has its lock, but no journal: until that says what it holds, no other run begins.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

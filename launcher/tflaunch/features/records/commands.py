@@ -1,7 +1,5 @@
 """`rerun` and `diff`: run a plan again, and compare two runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """Compare two runs: their code, packages, specs, hosts and results."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

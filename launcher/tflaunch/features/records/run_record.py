@@ -3,8 +3,6 @@
 No interpreter is started for it, and git only where the code is in a repository.
 """
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """`render`: print a spec as files for another launcher."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Render a plan as a docker-compose file, with a service per task."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ The pods of a role share one template and know their index: Kubernetes replaces 
 value or a command's argument with the value of that variable, which must be declared first.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shlex

@@ -3,8 +3,6 @@
 The script ends with the exit code of the job. It needs setsid, and env of coreutils 8.28.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

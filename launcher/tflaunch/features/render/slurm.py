@@ -1,7 +1,5 @@
 """Which options of sbatch the job of a plan needs, and on which nodes its tasks are. Pure."""
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections import Counter

@@ -1,7 +1,5 @@
 """Make plans for engines that start tasks themselves. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath

@@ -1,7 +1,5 @@
 """The table of engines that a spec can be rendered for, and what each cannot express. Pure."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter

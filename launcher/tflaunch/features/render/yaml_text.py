@@ -1,7 +1,5 @@
 """Write readable YAML that is unambiguous for every parser. Pure."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Replace secrets in text: given values, and those of a known context or form."""
 
-from __future__ import annotations
-
 import functools
 import heapq
 import json

@@ -1,7 +1,5 @@
 """Have hosts set up that wait for it, all at the same time, and tell the job what comes of it."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

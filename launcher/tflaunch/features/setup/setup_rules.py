@@ -1,7 +1,5 @@
 """What is wrong with `setup` in a spec."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Warn of a run that leaves the nodes of its Slurm allocation unused."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

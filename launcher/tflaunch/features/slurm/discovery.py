@@ -1,7 +1,5 @@
 """Find the hosts of the current Slurm allocation; agents run as its job steps."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Jobs of Slurm: its own commands, and the files of the runs that are jobs."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

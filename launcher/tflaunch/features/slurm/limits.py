@@ -1,7 +1,5 @@
 """What Slurm says about a job before it is submitted, and about how it will end it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whether a run goes on after the time limit of its job: Slurm starts the job again, as the same run."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Callable, Mapping

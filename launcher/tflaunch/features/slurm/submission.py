@@ -1,7 +1,5 @@
 """Submit a run to Slurm: store its order, and read it back when the job starts."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

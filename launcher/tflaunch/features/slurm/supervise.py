@@ -1,7 +1,5 @@
 """`supervise`: what the batch job of a run executes. For programs, not for people."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

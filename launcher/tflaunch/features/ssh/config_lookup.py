@@ -1,7 +1,5 @@
 """Look a destination up in the user's OpenSSH configuration: `ssh -G` prints exactly what `ssh` would use."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import re

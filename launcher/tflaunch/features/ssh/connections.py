@@ -1,7 +1,5 @@
 """Connect over SSH, also by jump hosts or ProxyCommand; check host keys; log in."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

@@ -3,8 +3,6 @@
 Own code, as paramiko's `HostKeys` supports neither patterns with "!", nor `@revoked`, nor `@cert-authority`.
 """
 
-from __future__ import annotations
-
 import base64
 import fnmatch
 import functools

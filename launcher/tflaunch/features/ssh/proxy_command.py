@@ -4,8 +4,6 @@ Own code instead of `paramiko.ProxyCommand`, which starts no shell, spins when t
 descriptors above 1023, and leaves the command running when tflaunch is killed.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Load the user's keys, from the ssh-agent and files, in the order of OpenSSH."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import copy

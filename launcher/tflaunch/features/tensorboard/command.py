@@ -1,7 +1,5 @@
 """`tensorboard`: show the event files of a run, even after its end."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

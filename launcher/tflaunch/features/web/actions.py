@@ -1,7 +1,5 @@
 """The page's actions: stop, restart or signal a live run, rerun an ended one."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable

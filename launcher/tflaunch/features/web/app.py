@@ -1,7 +1,5 @@
 """The page's routes: data of commands with --json, streams of it, and actions."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """`web`: show runs in a browser; `up --web`: show one beside its terminal."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

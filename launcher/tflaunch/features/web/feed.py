@@ -1,7 +1,5 @@
 """Follow a run in a thread for all its pages: status, timeline, messages, and the output of tasks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

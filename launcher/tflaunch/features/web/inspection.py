@@ -1,7 +1,5 @@
 """Show the input of a run's tasks, its origin and its spec, all without secrets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path

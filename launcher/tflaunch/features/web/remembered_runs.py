@@ -1,7 +1,5 @@
 """The list of all runs, for a page that asks for it again and again."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

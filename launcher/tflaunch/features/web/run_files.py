@@ -3,8 +3,6 @@
 What tflaunch wrote is offered without secrets; what tasks wrote is offered as it is.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

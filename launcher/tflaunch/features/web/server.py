@@ -1,7 +1,5 @@
 """Serve the page on this machine's loopback interface until Ctrl-C, for the browser that has used its link."""
 
-from __future__ import annotations
-
 import getpass
 import hmac
 import logging

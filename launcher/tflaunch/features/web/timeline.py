@@ -1,7 +1,5 @@
 """The timeline of a run: its tasks' attempts, and what it waits for. Pure."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
