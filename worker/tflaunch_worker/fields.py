@@ -1,7 +1,5 @@
 """Read fields of other processes' messages; raise `ValueError` as `schema` does."""
 
-from __future__ import annotations
-
 from typing import Any, Dict, List, Mapping, cast
 
 from tflaunch_worker import schema

@@ -5,8 +5,6 @@ program for a moment. It ends by itself when the last process of the program, wh
 dead. Killed in the same instant, it would leave the segments until the machine starts again.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import select

@@ -1,7 +1,5 @@
 """Write foreign text, durations, ages and signals for people, in the same form everywhere."""
 
-from __future__ import annotations
-
 import math
 import signal
 

@@ -1,7 +1,5 @@
 """TF_CONFIG, composed on each host from the cluster and a task's place in it."""
 
-from __future__ import annotations
-
 import json
 from typing import Mapping, Sequence
 

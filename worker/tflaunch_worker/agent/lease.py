@@ -5,8 +5,6 @@ tasks more time than the supervisor assumes when it restarts them elsewhere. The
 from the message that arrived with the least delay.
 """
 
-from __future__ import annotations
-
 from tflaunch_worker.event_loop import Loop
 
 # Seconds for a supervisor's hello after the agent's start. It is for those that vanish without a sign: the end of the

@@ -1,7 +1,5 @@
 """Read the tables in which CPython keeps the lines of a code object."""
 
-from __future__ import annotations
-
 import struct
 
 

@@ -6,8 +6,6 @@ Stacks of running threads may change while they are read: such a thread is read 
 may the list of threads, which is read until it is consistent.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections import namedtuple

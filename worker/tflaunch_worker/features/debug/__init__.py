@@ -1,7 +1,5 @@
 """Bring a task's `breakpoint()` to a terminal."""
 
-from __future__ import annotations
-
 from tflaunch_worker.feature import Feature, Variable
 
 FEATURE = Feature(

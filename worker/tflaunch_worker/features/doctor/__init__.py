@@ -1,7 +1,5 @@
 """Examine hosts before a run."""
 
-from __future__ import annotations
-
 from tflaunch_worker.feature import Feature
 
 FEATURE = Feature(

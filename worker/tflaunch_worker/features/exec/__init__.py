@@ -1,7 +1,5 @@
 """Run commands beside a task."""
 
-from __future__ import annotations
-
 from tflaunch_worker.feature import Feature
 
 FEATURE = Feature("tflaunch_worker.features.exec.host_commands:HostCommands", calls=("run_command",))

@@ -1,7 +1,5 @@
 """Find out where tasks are, and what they wait for."""
 
-from __future__ import annotations
-
 from tflaunch_worker.feature import Feature
 
 FEATURE = Feature(

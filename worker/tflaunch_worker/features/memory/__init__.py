@@ -1,7 +1,5 @@
 """Report how the memory of tasks grows, and which of them the kernel has killed because it was full."""
 
-from __future__ import annotations
-
 from tflaunch_worker.feature import Feature
 
 FEATURE = Feature(

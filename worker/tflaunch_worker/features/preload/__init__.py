@@ -1,7 +1,5 @@
 """Fork tasks from processes that have imported their modules, also across runs."""
 
-from __future__ import annotations
-
 from tflaunch_worker.feature import Feature
 
 FEATURE = Feature(

@@ -4,8 +4,6 @@ They differ from others in this: the agent exists before its guard runs, so it w
 it has a child that has imported modules.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import socket

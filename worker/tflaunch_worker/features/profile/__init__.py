@@ -1,7 +1,5 @@
 """Sample the stacks of tasks that train."""
 
-from __future__ import annotations
-
 from tflaunch_worker.feature import Feature
 
 FEATURE = Feature("tflaunch_worker.features.profile.profiles:HostProfiles", calls=("profile_task",))
