@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from tflaunch_worker import linux, process_state
+from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.offload import run_in_fork
-
-if TYPE_CHECKING:
-    from tflaunch_worker.event_loop import Loop
 
 _YIELDING = 10  # niceness; with 19, a background process starves on a busy host
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30}

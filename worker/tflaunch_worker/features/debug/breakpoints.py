@@ -11,20 +11,16 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, ClassVar
+from typing import Any, Callable, ClassVar
 
-from tflaunch_worker import fields, linux, wire
+from tflaunch_worker import fields, linux, spawn, wire
 from tflaunch_worker.agent import orders
-from tflaunch_worker.agent.services import Service
+from tflaunch_worker.agent.calls import Call
+from tflaunch_worker.agent.services import AgentParts, Service
+from tflaunch_worker.agent.supervisor_link import SupervisorLink
+from tflaunch_worker.agent.task import Task
+from tflaunch_worker.event_loop import Loop, Timer
 from tflaunch_worker.features.debug import FEATURE
-
-if TYPE_CHECKING:
-    from tflaunch_worker import spawn
-    from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.agent.services import AgentParts
-    from tflaunch_worker.agent.supervisor_link import SupervisorLink
-    from tflaunch_worker.agent.task import Task
-    from tflaunch_worker.event_loop import Loop, Timer
 
 SOCKET_NAME = "breakpoint.sock"
 """Socket in the task's directory."""

@@ -9,19 +9,17 @@ import shutil
 import subprocess
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Tuple
+from typing import Any, ClassVar, Dict, List, Tuple
 
 from tflaunch_worker import host_vars, linux, offload, procfs, spawn
 from tflaunch_worker.agent import orders
+from tflaunch_worker.agent.calls import Call
 from tflaunch_worker.agent.network.fence import why_unavailable
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.readable import duration_words
 from tflaunch_worker.schema import check_fields, flag, list_of, optional, refuse, text
 
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.calls import Call
-
-    Facts = Dict[str, Any]
+Facts = Dict[str, Any]
 
 # The probe runs in the task's directory, in which a module of any name may lie.
 _APART = "import sys; sys.path[:] = [entry for entry in sys.path if entry]; exec(sys.argv.pop(1))"

@@ -8,17 +8,14 @@ from __future__ import annotations
 import os
 import pwd
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tflaunch_worker import spawn
 from tflaunch_worker.agent import orders
-from tflaunch_worker.agent.services import Service
+from tflaunch_worker.agent.calls import Call
+from tflaunch_worker.agent.services import AgentParts, Service
 from tflaunch_worker.feature import features
 from tflaunch_worker.features.exec.running_command import RunningCommand, check_size
-
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.agent.services import AgentParts
 
 NOT_STARTED = 2
 """The exit code of a command whose task has no environment yet."""

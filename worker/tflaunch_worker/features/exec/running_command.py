@@ -16,18 +16,16 @@ import termios
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Mapping, Tuple
+from typing import Any, Callable, Collection, Dict, Mapping, Tuple
 
 from tflaunch_worker import fields, linux, offload, process_ends, process_state, procfs, schema, spawn
+from tflaunch_worker.agent.calls import Call
+from tflaunch_worker.agent.services import AgentParts
 from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE
+from tflaunch_worker.event_loop import Timer
+from tflaunch_worker.process_state import TaskSettings
 
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.agent.services import AgentParts
-    from tflaunch_worker.event_loop import Timer
-    from tflaunch_worker.process_state import TaskSettings
-
-    _Streams = Tuple[int, Dict[int, str], Tuple[int, int, int]]
+_Streams = Tuple[int, Dict[int, str], Tuple[int, int, int]]
 
 WINDOW = 128 * 1024
 """Maximum of bytes on the way in one direction: on a slow link, keep-alives wait for no more than these."""

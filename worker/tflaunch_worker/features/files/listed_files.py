@@ -10,22 +10,19 @@ import errno
 import os
 import stat
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, ClassVar, FrozenSet, Iterable, Iterator, Tuple
+from typing import Any, ClassVar, FrozenSet, Iterable, Iterator, Tuple
 
 from tflaunch_worker import file_trees, host_vars
 from tflaunch_worker.agent import orders
-from tflaunch_worker.agent.services import Service
+from tflaunch_worker.agent.calls import Call
+from tflaunch_worker.agent.services import AgentParts, Service
 from tflaunch_worker.features import background
 from tflaunch_worker.features.file_parts import FILE, hash_file, open_inside, read_part
 from tflaunch_worker.readable import printable
 from tflaunch_worker.schema import integer
 
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.agent.services import AgentParts
-
-    State = FrozenSet[Tuple[str, ...]]
-    """The components of patterns that the rest of a path has to match."""
+State = FrozenSet[Tuple[str, ...]]
+"""The components of patterns that the rest of a path has to match."""
 
 MOST_BYTES = 4 * 1024 * 1024
 """Maximum bytes of all paths of a list, so that it fits into one message."""

@@ -9,19 +9,17 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING, Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List
 
 from tflaunch_worker import procfs
+from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.features import python_stacks
 from tflaunch_worker.features.hang.traffic import Traffic, sockets_of
 from tflaunch_worker.features.python_runtime import UnreadableError
 from tflaunch_worker.inspect.usage import owners_of
 
-if TYPE_CHECKING:
-    from tflaunch_worker.event_loop import Loop
-
-    Facts = Dict[str, List[Dict[str, Any]]]
-    """The processes of each task."""
+Facts = Dict[str, List[Dict[str, Any]]]
+"""The processes of each task."""
 
 BETWEEN = 3.0
 """Seconds between the two samples."""

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, ClassVar
+from typing import Any, Callable, ClassVar
 
-from tflaunch_worker.agent.services import Service
-from tflaunch_worker.features.hang.evidence import EvidenceCollector
-
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.agent.services import AgentParts
-    from tflaunch_worker.agent.task import Task
-    from tflaunch_worker.features.hang.evidence import Facts
+from tflaunch_worker.agent.calls import Call
+from tflaunch_worker.agent.services import AgentParts, Service
+from tflaunch_worker.agent.task import Task
+from tflaunch_worker.features.hang.evidence import EvidenceCollector, Facts
 
 
 class TaskEvidence(Service):

@@ -6,23 +6,19 @@ The agent only measures; the supervisor decides what it means.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict
+from typing import Any, Callable, ClassVar, Dict
 
-from tflaunch_worker import procfs
-from tflaunch_worker.agent.services import Service
+from tflaunch_worker import procfs, spawn
+from tflaunch_worker.agent.calls import Call
+from tflaunch_worker.agent.services import AgentParts, Service
+from tflaunch_worker.agent.task import Task
+from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.features.memory.memory_series import MemorySeries
 from tflaunch_worker.features.memory.oom import OomWatch, in_words
 from tflaunch_worker.inspect.usage import owners_of
 from tflaunch_worker.readable import duration_words
 
-if TYPE_CHECKING:
-    from tflaunch_worker import spawn
-    from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.agent.services import AgentParts
-    from tflaunch_worker.agent.task import Task
-    from tflaunch_worker.event_loop import Loop
-
-    Tell = Callable[[Dict[str, Any]], object]
+Tell = Callable[[Dict[str, Any]], object]
 
 _PERIOD = 10.0  # seconds between two measurements
 _FEWEST_BYTES = 64 * 2**20  # growth that is reported after a kill for lack of memory

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Tuple
+from typing import List, Tuple
 
-if TYPE_CHECKING:
-    Points = List[Tuple[float, float]]
+Points = List[Tuple[float, float]]
 
 MOST = 64
 """Maximum number of points."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib.machinery
 import os
 import sys
-from typing import TYPE_CHECKING, Dict, List, Union
+from typing import Dict, List, Union
 
-if TYPE_CHECKING:
-    Fingerprint = Dict[str, Union[List[int], List[str], None]]
-    """Path to status of a file (None if it need not exist and does not), or to the importable names in a directory."""
+Fingerprint = Dict[str, Union[List[int], List[str], None]]
+"""Path to status of a file (None if it need not exist and does not), or to the importable names in a directory."""
 
 _CONFIGURATION = ("~/.keras/keras.json",)
 """Files that modules read while they are imported."""

@@ -9,19 +9,15 @@ import hashlib
 import json
 import os
 import socket
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, NamedTuple
+from typing import Any, Callable, ClassVar, NamedTuple
 
 from tflaunch_worker import offload, schema, spawn
-from tflaunch_worker.agent.services import Service
+from tflaunch_worker.agent.calls import Call
+from tflaunch_worker.agent.services import AgentParts, Service
 from tflaunch_worker.features import program_source
 from tflaunch_worker.features.preload import refusals, source_checks, warm_client
 from tflaunch_worker.features.preload.zygote_client import Kind, PendingFork, Zygote, kind_of, set_preload, start_import
-
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.agent.services import AgentParts
-    from tflaunch_worker.socket_messages import Message
-
+from tflaunch_worker.socket_messages import Message
 
 AUTO = ("auto",)
 """What an order has instead of modules: those that the program imports."""

@@ -10,11 +10,10 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Dict, Iterable, Optional
+from typing import Dict, Iterable, Optional
 
-if TYPE_CHECKING:
-    Places = Dict[str, Optional[int]]
-    """Directory to when an entry of it was last added or removed, in nanoseconds; None if it does not exist."""
+Places = Dict[str, Optional[int]]
+"""Directory to when an entry of it was last added or removed, in nanoseconds; None if it does not exist."""
 
 _SUFFIX = ".refused"
 _VALID = 24 * 3600.0  # seconds

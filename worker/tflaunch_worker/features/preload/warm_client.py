@@ -8,14 +8,11 @@ import os
 import select
 import signal
 import socket
-from typing import TYPE_CHECKING, Mapping, Sequence
+from typing import Mapping, Sequence
 
 from tflaunch_worker import linux, procfs
 from tflaunch_worker.features.preload import fingerprint
-from tflaunch_worker.socket_messages import receive_message, send_message
-
-if TYPE_CHECKING:
-    from tflaunch_worker.socket_messages import Message
+from tflaunch_worker.socket_messages import Message, receive_message, send_message
 
 DIRECTORY = "TFLAUNCH_WARM_DIR"
 """Variable with the directory of the servers' sockets; by default, it is in the home of tflaunch."""

@@ -18,15 +18,11 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from tflaunch_worker import linux
 from tflaunch_worker.features.preload import become, fingerprint, fork_checks, warm_client
-from tflaunch_worker.socket_messages import receive_message, send_message
-
-if TYPE_CHECKING:
-    from tflaunch_worker.features.preload.fingerprint import Fingerprint
-    from tflaunch_worker.socket_messages import Message
+from tflaunch_worker.features.preload.fingerprint import Fingerprint
+from tflaunch_worker.socket_messages import Message, receive_message, send_message
 
 _PATIENCE = 5.0  # seconds for a client to send its request, and to answer
 _MOST_SERVERS = 4

@@ -13,17 +13,14 @@ import os
 import signal
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 from tflaunch_worker import linux, procfs, spawn
+from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.features.preload.source_checks import PRELOAD, READ_WITH_DEVICES
 from tflaunch_worker.features.preload.warm_client import ROOT
-from tflaunch_worker.socket_messages import encode_message, receive_message, send_message
-
-if TYPE_CHECKING:
-    from tflaunch_worker.event_loop import Loop
-    from tflaunch_worker.process_state import TaskSettings
-    from tflaunch_worker.socket_messages import Message
+from tflaunch_worker.process_state import TaskSettings
+from tflaunch_worker.socket_messages import Message, encode_message, receive_message, send_message
 
 _TASK_VARIABLES = ("TF_CONFIG", "TFLAUNCH_TASK", "TFLAUNCH_ATTEMPT", "TFLAUNCH_TASK_DIR", "TFLAUNCH_PROGRESS", PRELOAD)
 

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import time
 import zlib
-from typing import TYPE_CHECKING, Any, Callable, ClassVar
+from typing import Any, Callable, ClassVar
 
 from tflaunch_worker import procfs, wire
 from tflaunch_worker.agent import orders
-from tflaunch_worker.agent.services import Service
+from tflaunch_worker.agent.calls import Call
+from tflaunch_worker.agent.services import AgentParts, Service
+from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.features import python_stacks
 from tflaunch_worker.features.python_runtime import UnreadableError
 from tflaunch_worker.schema import number
-
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.agent.services import AgentParts
-    from tflaunch_worker.event_loop import Loop
 
 LEAST_SECONDS, MOST_SECONDS = 0.1, 600.0
 """The shortest and longest time for which a task is profiled."""

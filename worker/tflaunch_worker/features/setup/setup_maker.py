@@ -16,15 +16,13 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Iterator, NamedTuple
+from typing import Any, Iterator, NamedTuple
 
 from tflaunch_worker import file_trees, linux, process_ends, spawn
 from tflaunch_worker.features.file_parts import hash_file, reason_of, unlink_if_there
 from tflaunch_worker.features.setup import kept_setup
+from tflaunch_worker.process_state import TaskSettings
 from tflaunch_worker.readable import duration_words, printable
-
-if TYPE_CHECKING:
-    from tflaunch_worker.process_state import TaskSettings
 
 _ENVIRONMENT = ".venv"
 _NOT_FOR_SETUPS = ("VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT", "PYTHONPATH", "PYTHONHOME")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, Any, ClassVar, Dict
+from typing import Any, ClassVar, Dict
 
 from tflaunch_worker import host_vars, linux, offload, orphans, process_ends, process_state, schema
 from tflaunch_worker.agent import orders
-from tflaunch_worker.agent.services import Service
+from tflaunch_worker.agent.calls import Call
+from tflaunch_worker.agent.services import AgentParts, Service
 from tflaunch_worker.features.setup import kept_setup
 from tflaunch_worker.features.setup.setup_maker import Order, make
-
-if TYPE_CHECKING:
-    from tflaunch_worker.agent.calls import Call
-    from tflaunch_worker.agent.services import AgentParts
 
 _TASK = ".setup"  # never the name of a task
 _MOST_ROUNDS, _DIES_WITHIN = 5, 0.1  # seconds
