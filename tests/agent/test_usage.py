@@ -13,8 +13,8 @@ import pytest
 from support.agent_client import Agent, Talk
 from support.processes import command_of
 from support.waiting import PATIENCE, wait_gone, wait_until
-from tflaunch.core import measures
-from tflaunch.core.measures import Measure, Progress
+from tflaunch.core import states
+from tflaunch.core.states import Measure, Progress
 from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.inspect import usage
 from tflaunch_worker.inspect.usage import Measurer
@@ -23,7 +23,7 @@ from tflaunch_worker.inspect.usage import Measurer
 def ask(talk: Talk) -> tuple[dict[str, Measure], float]:
     """Return what the tasks use, and when it was measured."""
     told = talk.call("measure")
-    return measures.from_wire(told["tasks"]), told["time"]
+    return states.read_measures(told["tasks"]), told["time"]
 
 
 def test_a_task_is_measured_with_all_that_it_started(agent: Agent) -> None:

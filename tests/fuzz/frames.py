@@ -19,7 +19,7 @@ from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
 from tflaunch.core import step
 from tflaunch.core.events import AgentEvent
-from tflaunch.core.measures import Measure
+from tflaunch.core.states import Measure
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status

@@ -232,7 +232,7 @@ MUTANTS: Mapping[str, Edit] = {
         "core.events.read_metrics", "metrics[:MOST_METRICS]", "metrics[:1]", Suite("unit/test_measuring.py")
     ),
     "what tasks use is lost": Edit(
-        "core.measures.from_wire", "return measures", "return {}", Suite("unit/test_measuring.py")
+        "core.states.read_measures", "return measures", "return {}", Suite("unit/test_measuring.py")
     ),
     "a command that cannot be executed is tried again": Edit(
         "core.step._on_not_started", "may_retry=False", "may_retry=True", Invariant("I4", 30)

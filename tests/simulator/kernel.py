@@ -29,7 +29,7 @@ from tflaunch_worker.agent.network import ports
 from tflaunch_worker.features import file_parts
 from tflaunch_worker.features.checkpoints import checkpoint_copies
 from tflaunch_worker.features.code import received_code
-from tflaunch_worker.features.hang import task_evidence
+from tflaunch_worker.features.hang import evidence
 from tflaunch_worker.features.memory import memory_reports
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ _BY_NAME: tuple[tuple[str, object, tuple[Any, ...]], ...] = (
     ("listening_sockets", _Listeners, (ports,)),
     ("file_trees", TreeCalls(_there), (received_code,)),
     ("offload", _Offload, (received_code,)),
-    ("EvidenceCollector", SimEvidenceCollector, (task_evidence,)),
+    ("EvidenceCollector", SimEvidenceCollector, (evidence,)),
     ("VitalsReporter", SimVitals, (memory_reports,)),
     ("OomWatch", SimOomWatch, (memory_reports,)),
     ("CheckpointCopies", SimCheckpointCopies, (checkpoint_copies,)),

@@ -12,9 +12,9 @@ import pytest
 from support.job_history import HERE, History
 from support.specs import clustered
 from tflaunch.agents.output import Output
-from tflaunch.core import event_records, measures
+from tflaunch.core import event_records, states
 from tflaunch.core.events import LinkLost, TaskExited
-from tflaunch.core.measures import Measure, Progress
+from tflaunch.core.states import Measure, Progress
 from tflaunch.explain.status import StatusInputs, status
 from tflaunch.mailbox import Mailbox
 from tflaunch.store.log_sink import LogSink, OutputSink
@@ -77,7 +77,7 @@ def test_measures_are_read() -> None:
     sent = {"step": 3, "metrics": {"loss": 0.5, "x" * 90: 1}, "age": 0.1, "later": "field"}
     said = {TASK: {"attempt": 1, "cpu_seconds": 1.5, "rss_bytes": 5, "progress": sent}, "ps:0": {"attempt": 0}}
     progress = Progress(3, None, None, None, None, {"loss": 0.5, "x" * 61 + "...": 1}, 0.1)
-    assert measures.from_wire(said) == {
+    assert states.read_measures(said) == {
         TASK: Measure(1, 1.5, 5, None, None, progress),
         "ps:0": Measure(0, None, None, None, None, None),
     }
@@ -95,14 +95,14 @@ def test_measures_are_read() -> None:
 )  # fmt: skip
 def test_measures_that_are_none_are_refused(said: object) -> None:
     with pytest.raises(ValueError, match="must be"):
-        measures.from_wire(said)
+        states.read_measures(said)
 
 
 def test_a_task_that_has_just_begun_or_is_cut_off_has_no_percentage() -> None:
     """0.8 s of CPU are those of a start. What it uses now is not known: no curve goes on, and no time is left."""
     history = History(clustered({"worker": 1})).start()
     said = {"attempt": 0, "cpu_seconds": 0.8, "rss_bytes": 10, "progress": {"step": 7, "steps_per_second": 2.0}}
-    measured = measures.from_wire({TASK: said})
+    measured = states.read_measures({TASK: said})
     for lived, percent in ((0.01, None), (0.4, None), (2.0, 40.0)):
         now = history.job.tasks[TASK].since + lived
         (task,) = status(history.job, StatusInputs(0, "logs", True, now, measured)).tasks
@@ -119,7 +119,8 @@ def test_an_event_has_the_metrics_of_a_measurement() -> None:
     said = {"kind": "task_exited", "host": "h", "task": TASK, "attempt": 0, "code": 0, "signal": None, "at": 1.0}
     event = event_records.from_record({**said, "metrics": metrics})
     assert isinstance(event, TaskExited)
-    progress = measures.from_wire({TASK: {"attempt": 0, "progress": {"metrics": metrics}}})[TASK].progress
+    progress = states.read_measures({TASK: {"attempt": 0, "progress": {"metrics": metrics}}})[TASK].progress
+    assert progress is not None
     assert event.metrics == progress.metrics
     assert list(event.metrics)[:3] == [r"a\x1b[2J\nb", r"\u202e", r"loss\ud800"]
     assert len(event.metrics) == 20

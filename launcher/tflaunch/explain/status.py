@@ -10,8 +10,7 @@ from tflaunch.clusterspec.values import Address
 from tflaunch.core import lost_hosts, policy, restart_rules
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
-from tflaunch.core.measures import Measure
-from tflaunch.core.states import HostPhase, HostState, TaskPhase, TaskState
+from tflaunch.core.states import HostPhase, HostState, Measure, TaskPhase, TaskState
 from tflaunch.explain import causes, cluster_formation, summary
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.explain.run_status import CheckpointStatus, HangStatus, HostStatus, Status, TaskStatus

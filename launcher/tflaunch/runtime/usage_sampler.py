@@ -7,8 +7,8 @@ from typing import Any
 from tflaunch import feature_faults
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
-from tflaunch.core import measures
-from tflaunch.core.measures import Measure
+from tflaunch.core import states
+from tflaunch.core.states import Measure
 from tflaunch.mailbox import Mailbox
 from tflaunch_worker import fields
 
@@ -83,7 +83,7 @@ def measure(session: Session, take: Callable[[dict[str, Measure], float], None],
     """Call ``take`` with the measures of live tasks and their time, or ``lost``."""
 
     def answered(message: dict[str, Any], body: bytes) -> None:
-        taken = measures.from_wire(message.get("tasks"))
+        taken = states.read_measures(message.get("tasks"))
         moment = session.ours(fields.number(message, "time"))
         take({task: one for task, one in taken.items() if session.has_started(task, one.attempt)}, moment)
 

@@ -14,7 +14,7 @@ from support.specs import clustered
 from support.still_loop import StillLoop
 from tflaunch.core import policy
 from tflaunch.core.events import HostJoined, PortsHeld, TaskStarted, TimePassed
-from tflaunch.core.measures import Progress
+from tflaunch.core.states import Progress
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import Evidence, Frame, Process, Socket, Thread

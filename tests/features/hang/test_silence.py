@@ -22,7 +22,7 @@ from tflaunch.core.events import (
     TaskExited,
     TaskGone,
 )
-from tflaunch.core.measures import Progress
+from tflaunch.core.states import Progress
 from tflaunch.features.hang.silence import SilenceRecord, Stage, limits, stage_of
 
 STEPS = Does(20 * MINUTE, every=1.0, step=100)

@@ -17,7 +17,7 @@ from support.specs import clustered
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.errors import TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl
-from tflaunch.features.kubernetes.cluster_check import problems_on_cluster
+from tflaunch.features.kubernetes.cluster_launch import problems_on_cluster
 from tflaunch.features.kubernetes.cluster_objects import PodHosts
 from tflaunch.features.kubernetes.cluster_runs import find_runs
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError, KubernetesPlan, cluster_of, made_in

@@ -15,7 +15,7 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.features.render import slurm, targets
 from tflaunch.features.render.slurm import Ending, seconds_in, wanted_of_job
 from tflaunch.features.requested_gpus import with_gpus
-from tflaunch.features.slurm import allocation, jobs, limits, submission
+from tflaunch.features.slurm import allocation, jobs, submission
 from tflaunch.features.slurm.jobs import NoSlurmError, SlurmError, SlurmJob
 from tflaunch.features.slurm.location import QueuePlace, find_place
 from tflaunch.plan import planner
@@ -118,9 +118,9 @@ def answer(*command: str, given: str | None = None, patience: float = 0) -> str:
 
 def test_a_grace_that_slurm_cuts_short_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "run_command", answer)
-    ending = limits.find_ending()
-    assert limits.find_warnings(20, ending) == []
-    (warning,) = limits.find_warnings(60, ending)
+    ending = submission.find_ending()
+    assert submission.find_warnings(20, ending) == []
+    (warning,) = submission.find_warnings(60, ending)
     assert warning.where == "timeouts.grace"
     assert "is 1 min, and Slurm kills 30 s after TERM (KillWait)" in warning.message
 
@@ -137,19 +137,19 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: SlurmError) -> None:
 def test_a_slurm_that_does_not_answer_forbids_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The job itself then tells; only a machine without Slurm is told."""
     fail_with(monkeypatch, SlurmError("no controller"))
-    assert limits.find_ending() == Ending()
-    (problem,) = limits.try_script("#!/bin/sh")
+    assert submission.find_ending() == Ending()
+    (problem,) = submission.try_script("#!/bin/sh")
     assert problem.message == "Slurm does not take the job: no controller"
     assert find_place("17", WAITING) is None
     fail_with(monkeypatch, NoSlurmError("there is no command `sbatch` here"))
-    (problem,) = limits.try_script("#!/bin/sh")
+    (problem,) = submission.try_script("#!/bin/sh")
     assert problem.sentence().startswith("there is no command `sbatch` here; run this on a login node")
 
 
 def test_where_term_reaches_all_it_comes_before_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the supervisor alone, as Slurm would send it twice; of a short time limit nothing is taken."""
     monkeypatch.setattr(jobs, "run_command", answer)
-    ending = limits.find_ending()
+    ending = submission.find_ending()
     assert ending == Ending(30.0, reaches_all=True)
     spec = slurm.onto(made({"cluster": {"worker": 1}, "command": ["x"]}), ["n1"])
     plan = planner.make_plan(spec, DIRECTORY, MACHINE)

@@ -10,7 +10,7 @@ import pytest
 from support.specs import clustered
 from tflaunch.client import run_list
 from tflaunch.client.run_list import RunEntry
-from tflaunch.features.web import remembered_runs
+from tflaunch.features.web import app
 from tflaunch.plan import serialize
 from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import RunDirectory
@@ -41,9 +41,9 @@ def test_runs_that_have_ended_are_read_once(tmp_path: Path, monkeypatch: pytest.
     (first, its_journal), (second, other_journal), (live, journal) = map(begun, ("first", "second", "live"))
     end(its_journal, 0)
     end(other_journal, 0)
-    runs = remembered_runs.RememberedRuns()
+    runs = app.RememberedRuns()
     assert runs.overview() == run_list.overview()
-    monkeypatch.setattr(remembered_runs, "entry_of", noted)
+    monkeypatch.setattr(app, "entry_of", noted)
     assert [entry.run for entry in runs.overview()] == [entry.run for entry in run_list.overview()]
     assert read == [live.run]
     end(journal, 1)

@@ -3,7 +3,7 @@
 from typing import Annotated, NamedTuple
 
 from tflaunch.core.events import Attempt, Count, Moment, Seconds
-from tflaunch.core.measures import Progress
+from tflaunch.core.states import Progress
 from tflaunch.records import Line
 
 Text = Annotated[str, Line(300)]

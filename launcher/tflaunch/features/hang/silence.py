@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tflaunch import private_files
 from tflaunch.core import policy
 from tflaunch.core.job_state import Job
-from tflaunch.core.measures import Progress
+from tflaunch.core.states import Progress
 from tflaunch.errors import TflaunchError
 from tflaunch.plan.model import Plan
 from tflaunch.store.run_dir import newest_of_job

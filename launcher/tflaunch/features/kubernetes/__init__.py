@@ -21,7 +21,7 @@ With --on kubernetes it runs in pods of --image: if COMMAND names a file here, t
             "in Kubernetes pods",
             ("kubernetes.x-on=true",),
             runs="tflaunch.features.kubernetes.cluster_runs:find_runs",
-            check="tflaunch.features.kubernetes.cluster_check:problems_on_cluster",
+            check="tflaunch.features.kubernetes.cluster_launch:problems_on_cluster",
             is_elsewhere=True,
             field="kubernetes",
             host_maker="tflaunch.features.kubernetes.cluster_objects:PodHosts",

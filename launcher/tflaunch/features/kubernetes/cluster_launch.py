@@ -1,4 +1,4 @@
-"""Start a run whose supervisor is a Job in the cluster of its pods."""
+"""Start a run whose supervisor is a Job in the cluster of its pods; check namespace and rights there before."""
 
 import io
 import json
@@ -13,7 +13,9 @@ from tflaunch import __version__
 from tflaunch.cli.arguments.launch import Launching, flag_of
 from tflaunch.cli.arguments.spec import say
 from tflaunch.client.secret_values import read_secrets
-from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError
+from tflaunch.clusterspec.spec_file import SpecFile
+from tflaunch.discovery import prepare
+from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, Problem, TflaunchError
 from tflaunch.feature import features
 from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, pods
 from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
@@ -23,6 +25,7 @@ from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan, SecretSource
 from tflaunch.private_files import user_name
 from tflaunch.runtime import launch
+from tflaunch.runtime.run_config import SpecOrder
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch_worker.readable import duration_words
 
@@ -171,3 +174,45 @@ def _require_startable(cluster: KubernetesPlan, state: LauncherState, waited: fl
         within = duration_words(cluster.pending)
         message = f"the launcher: {state.reason}; it did not run within {within} (kubernetes.pending)"
         raise TflaunchError(message, EXIT_PREFLIGHT)
+
+
+def problems_on_cluster(file: SpecFile, order: SpecOrder) -> list[Problem]:
+    """Return the problems of a spec, and what its cluster would refuse.
+
+    Raises:
+        SpecError: the spec is invalid anywhere.
+        TflaunchError: the cluster does not answer.
+    """
+    spec, problems = prepare.read_spec(file, order.settings, order.name, order.command, is_offline=True)
+    planned = cluster_of(prepare.make_plan(Path(order.directory), spec))
+    try:
+        cluster = kubectl.pinned(planned)
+        if missing := _namespace(cluster):
+            return [*problems, missing]
+        missing_here, missing_there = kubectl.missing_permissions(cluster)
+        for permission in missing_here:
+            message = f"you may not {permission} in it"
+            problems.append(Problem.error("kubernetes.namespace", message, "ask its administrator for a Role with it"))
+        if missing_there:
+            message = f"with -d you may not {', '.join(missing_there)} in it"
+            hint = "ask for a Role with it; no account is made if kubernetes.pod.serviceAccountName names yours"
+            problems.append(Problem("warning", "kubernetes.namespace", message, hint))
+        return problems
+    except KubectlError as error:
+        message = f"Kubernetes cannot be asked: {error}; {cluster_objects.REMEDY}"
+        raise TflaunchError(message, EXIT_PREFLIGHT) from None
+
+
+def _namespace(cluster: KubernetesPlan) -> Problem | None:
+    """Return the problem of a missing namespace; None if it exists or cannot be read."""
+    if cluster.namespace is None:
+        return None
+    try:
+        kubectl.run_kubectl(cluster, "get", "namespace", cluster.namespace, "--output=name")
+    except KubectlError as error:
+        if "NotFound" not in str(error):
+            return None
+        message = f"{cluster.namespace!r} does not exist in context {cluster.context!r}"
+        hint = f"correct it, or create it: kubectl create namespace {cluster.namespace}"
+        return Problem.error("kubernetes.namespace", message, hint)
+    return None

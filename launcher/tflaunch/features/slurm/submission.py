@@ -1,4 +1,4 @@
-"""Submit a run to Slurm: store its order, and read it back when the job starts."""
+"""Submit a run to Slurm, which is asked before: store its order, and read it back when the job starts."""
 
 import itertools
 import json
@@ -21,8 +21,8 @@ from tflaunch.errors import EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, Tfla
 from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import Ending, parts_of
 from tflaunch.features.requested_gpus import with_gpus
-from tflaunch.features.slurm import jobs, limits, lives
-from tflaunch.features.slurm.jobs import BadOptionError, SlurmError
+from tflaunch.features.slurm import jobs, lives
+from tflaunch.features.slurm.jobs import BadOptionError, NoSlurmError, SlurmError
 from tflaunch.own_process import own_command
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
@@ -30,6 +30,7 @@ from tflaunch.runtime.run_config import SpecOrder, Submitted
 from tflaunch.store import log_writer
 from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory, home
 from tflaunch_worker import file_trees
+from tflaunch_worker.readable import duration_words
 
 ENGINE = "slurm"
 """The engine that finds the nodes of a job."""
@@ -41,6 +42,10 @@ _SCRIPT = """\
 exec {command}
 """
 _OF_NODES = ("constraint", "cpus", "gpus", "gres", "mem", "nodes", "ntasks")
+_LEAST_KILL_WAIT = 5.0  # seconds: slurmd waits at least so long (_rpc_terminate_job in its req.c)
+_TO_NOTICE = 2.0  # seconds until the tasks of all nodes have TERM, and from KILL until their end is known
+_LINUXPROC = "proctrack/linuxproc"
+_OF_EACH_NODE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - these are looked for, not used
 
 
 def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path], None] | None = None) -> Submitted:
@@ -53,8 +58,8 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
         TflaunchError: the drill is invalid, the function cannot be written, or Slurm does not take the job.
     """
     spec, plan, warnings = _plan_on_assumed_nodes(file, order)
-    ending = limits.find_ending()
-    warnings += limits.find_warnings(spec.timeouts.grace, ending)
+    ending = find_ending()
+    warnings += find_warnings(spec.timeouts.grace, ending)
     placeholders.require_matrix_values(plan)
     check_extras(Launching(LaunchOptions(extras=order.extras), ENGINE, plan))
     read_secrets(plan.secrets)  # the job reads them again, with the environment that sbatch gives it
@@ -82,11 +87,11 @@ def check_spec(file: SpecFile, order: SpecOrder) -> list[Problem]:
         SpecError: the spec is invalid; lists all problems.
     """
     spec, plan, problems = _plan_on_assumed_nodes(file, order)
-    ending = limits.find_ending()
-    problems += limits.find_warnings(spec.timeouts.grace, ending)
+    ending = find_ending()
+    problems += find_warnings(spec.timeouts.grace, ending)
     problems += lives.find_warnings(spec.slurm, plan)
-    problems += limits.try_script(_script(wanted(plan, spec, ending), ["true"]))
-    return problems + limits.unshared_directories({"TFLAUNCH_HOME": home(), "the spec": Path(order.directory)})
+    problems += try_script(_script(wanted(plan, spec, ending), ["true"]))
+    return problems + unshared_directories({"TFLAUNCH_HOME": home(), "the spec": Path(order.directory)})
 
 
 def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan, list[Problem]]:
@@ -161,7 +166,7 @@ def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[s
     try:
         job = jobs.run_command("sbatch", "--parsable", given=text).strip().partition(";")[0]
     except SlurmError as error:
-        problem = limits.refusal(error)
+        problem = refusal(error)
         code = EXIT_USAGE if isinstance(error, BadOptionError) else EXIT_PREFLIGHT
         raise TflaunchError(f"{problem.message}; {problem.hint}", code) from None
     jobs.note_job(directory.path, job)
@@ -228,3 +233,54 @@ def wanted(plan: Plan, spec: Spec, ending: Ending) -> list[dict[str, str]]:
     nodes = [{task.host for task in plan.tasks if task.role in roles} for roles in parts]
     there = [[each for each in plan.processes() if each.host in some] for some in nodes]
     return [slurm.wanted_of_job(plan, spec, processes, ending) for processes in there]
+
+
+def find_ending() -> Ending:
+    """Return how this Slurm ends jobs; the usual way if it cannot be asked."""
+    try:
+        config = jobs.show("config")
+    except SlurmError:
+        return slurm.USUAL_ENDING
+    kill_wait = config.get("KillWait", "")
+    seconds = max(float(kill_wait), _LEAST_KILL_WAIT) if kill_wait.isdecimal() else slurm.USUAL_ENDING.kill_wait
+    return Ending(seconds, config.get("ProctrackType") == _LINUXPROC)
+
+
+def find_warnings(grace: float, ending: Ending) -> list[Problem]:
+    """Return that Slurm kills tasks before they have saved, for ``grace`` seconds."""
+    if grace <= ending.kill_wait - _TO_NOTICE:
+        return []
+    message = (
+        f"is {duration_words(grace)}, and Slurm kills {duration_words(ending.kill_wait)} after TERM (KillWait) when a "
+        "job is cancelled, preempted or put back into the queue"
+    )
+    hint = "save in less, or end the run with `tflaunch down`, which waits"
+    return [Problem.warning("timeouts.grace", message, hint)]
+
+
+def try_script(script: str) -> list[Problem]:
+    """Return why Slurm would refuse a script or never start it; [] if it would start it."""
+    try:
+        jobs.run_command("sbatch", "--test-only", given=script)
+    except SlurmError as error:
+        return [refusal(error)]
+    return []
+
+
+def refusal(error: SlurmError) -> Problem:
+    """Return an error of `sbatch` as a problem of the spec, or of this machine."""
+    if isinstance(error, NoSlurmError):
+        return Problem.error("", str(error), "run this on a login node of a Slurm cluster, or without --on slurm")
+    hint = 'correct the options of sbatch on the command line or in "slurm"'
+    return Problem.error("slurm", f"Slurm does not take the job: {error}", hint)
+
+
+def unshared_directories(directories: Mapping[str, Path]) -> list[Problem]:
+    """Return warnings on directories, by their names, that nodes usually do not share."""
+    hint = "use a directory that all nodes share"
+    return [
+        Problem.warning(name, f"{path} is in {place}, which usually is another directory on each node", hint)
+        for name, path in directories.items()
+        for place in _OF_EACH_NODE
+        if path.resolve().is_relative_to(place)
+    ]

@@ -21,15 +21,17 @@ from starlette.types import Receive, Scope, Send
 
 from tflaunch.client import runs
 from tflaunch.client.observer import Observer
+from tflaunch.client.run_list import Listing, RunEntry, entry_of
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence_collector import request_stacks
 from tflaunch.features.report.redaction import Redactor
-from tflaunch.features.web import actions, inspection, remembered_runs, run_files
+from tflaunch.features.web import actions, inspection, run_files
 from tflaunch.features.web.actions import named_run, run_called
 from tflaunch.features.web.feed import Feeds, LogFeed, encode_event, shown
 from tflaunch.plan import selectors
 from tflaunch.records import as_json
+from tflaunch.store import run_dir
 from tflaunch.store.history import Figures, read_history
 from tflaunch.store.log_reader import LogReader
 from tflaunch.tui.formatting import as_text
@@ -85,7 +87,7 @@ class _Server:
 
     def __init__(self) -> None:
         self._feeds = Feeds()
-        self._runs = remembered_runs.RememberedRuns()
+        self._runs = RememberedRuns()
         self._listing = asyncio.Lock()
         self._listed = ""
         self._listed_at = float("-inf")
@@ -249,3 +251,26 @@ def _open_logs(directory: Path, wanted: str) -> LogFeed:
 
 def _log_reader(directory: Path, tasks: list[str]) -> LogReader:
     return LogReader(directory, _observer(directory).logs, tasks)
+
+
+class RememberedRuns:
+    """Lists all runs, and reads journals of those that have ended only if they have changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[tuple[int, ...], RunEntry]] = {}
+
+    def overview(self) -> Listing:
+        """Return the overview of all runs."""
+        before, self._known = self._known, {}
+        return [self._entry_of(path, before.get(path)) for path in run_dir.newest_first()]
+
+    def _entry_of(self, path: Path, known: tuple[tuple[int, ...], RunEntry] | None) -> RunEntry:
+        try:
+            written = os.stat(path / run_dir.JOURNAL_NAME)
+        except OSError:
+            return entry_of(path)
+        mark = (written.st_ino, written.st_size, written.st_mtime_ns)
+        entry = known[1] if known is not None and known[0] == mark else entry_of(path)
+        if entry.ended is not None:
+            self._known[path] = mark, entry
+        return entry

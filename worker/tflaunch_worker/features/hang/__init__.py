@@ -3,7 +3,7 @@
 from tflaunch_worker.feature import Feature
 
 FEATURE = Feature(
-    "tflaunch_worker.features.hang.task_evidence:TaskEvidence",
+    "tflaunch_worker.features.hang.evidence:TaskEvidence",
     calls=("find_signs", "gather_evidence"),
     moments=("look_at_hang",),
 )
