@@ -160,18 +160,7 @@ def _not_an_object(value: object, location: Location, declared: Any) -> tuple[st
     return f"must be an object with {', '.join(fields)}, not {show_value(value)}", f"write for example {example}"
 
 
-_REMOVED_CHOICES = {
-    ("strategy", "dtensor"): (
-        'write "strategy": "none" and for example "env": {"DTENSOR_JOBS": "{cluster.worker}", '
-        '"DTENSOR_NUM_CLIENTS": "2", "DTENSOR_CLIENT_ID": "{task.index}"}'
-    )
-}
-"""Field and a value that it had in earlier versions, to what does its work now."""
-
-
 def _not_a_choice(value: object, location: Location, declared: Any) -> tuple[str, str]:
-    if removed := _REMOVED_CHOICES.get((str(location[-1]), str(value))):
-        return f"{show_value(value)} was removed", removed
     *others, last = (str(choice).lower() for choice in get_args(declared))
     known = [choice for choice in get_args(declared) if isinstance(choice, str)]
     guess = nearest_name(value, known) if isinstance(value, str) else None

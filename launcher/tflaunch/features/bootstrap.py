@@ -167,7 +167,8 @@ class Boot:
             if len(self._received) > _MOST_NOISE:
                 raise LinkError("its login prints without end; look at the shell's start-up files there")
             if not self._receive():
-                raise LinkError(self._login_failure())
+                said = self._last_line(self._received) or self._last_line(self._stream.errors())
+                raise LinkError(self._stream.failure(self._exit_code(), said))
         self._received = self._received.partition(marker)[2]
 
     def _answer(self) -> _Answer:
@@ -205,10 +206,6 @@ class Boot:
             f"its shell did not start our program in time{printed}; its start-up files must neither ask anything nor "
             "start another shell where there is no terminal; or raise timeouts.connect"
         )
-
-    def _login_failure(self) -> str:
-        said = self._last_line(self._received) or self._last_line(self._stream.errors())
-        return self._stream.failure(self._exit_code(), said)
 
     def _python_failure(self) -> str:
         code, errors = self._exit_code(), self._stream.errors()

@@ -1,4 +1,4 @@
-"""Options of other tools and earlier versions, and what does their work here."""
+"""Options of other tools, and what does their work here."""
 
 import difflib
 import re
@@ -45,12 +45,8 @@ prune | -a --all | `tflaunch prune --keep 0 --older-than 0s` removes all runs th
 prune | --filter --until | Write: `--older-than 30d`
 web | --host --bind -b --bind_all --listen --address --ip | Leave it out: it prints the command that reaches it over SSH
 web tensorboard | -p | Write: `--port N`
-tensorboard | --profiles | `tensorboard --logdir DIR` shows what TensorFlow's profiler has written to DIR
-up run | --keep | `tflaunch tensorboard RUN` serves a run's event files at any time
-debug | --debugpy --port | In the task, call `debugpy.listen(('127.0.0.1', 5678))` and `debugpy.wait_for_client()`
 rerun | --set --name -e --env --image --gpus -n | It changes nothing: `tflaunch up SPEC --set PATH=VALUE` does
 profile | -d --duration -t --time | Write: `--for 10s`
-profile | --tensorflow | In the program, call `tf.profiler.experimental.start('logs')`, and later `…stop()`
 exec | -u --user -w --workdir -c --container | Leave it out: it has user and directory of the task
 exec | -e --env | Write: `tflaunch exec TASK -- env NAME=VALUE COMMAND`
 up run rerun | --background --bg --daemon -D | Write: `-d`

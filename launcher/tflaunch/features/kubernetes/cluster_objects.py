@@ -232,7 +232,7 @@ def owned(
     own, rbac = launcher_name(cluster), "rbac.authorization.k8s.io"
 
     def made(kind: str, name: str = own, api: str = "v1", **fields: Any) -> dict[str, Any]:
-        about = {**_about(cluster, run, name), "ownerReferences": [dict(owner)]}
+        about = {"name": name, "labels": _labels(cluster, run), "ownerReferences": [dict(owner)]}
         return {"apiVersion": api, "kind": kind, "metadata": about, **fields}
 
     role = {"apiGroup": rbac, "kind": "Role", "name": own}
@@ -285,10 +285,6 @@ def pods_of(cluster: KubernetesPlan) -> list[str]:
         for thing in stateful_sets(cluster)
         for index in range(thing["spec"]["replicas"])
     ]
-
-
-def _about(cluster: KubernetesPlan, run: str, name: str) -> dict[str, Any]:
-    return {"name": name, "labels": _labels(cluster, run)}
 
 
 def _labels(cluster: KubernetesPlan, run: str) -> dict[str, str]:

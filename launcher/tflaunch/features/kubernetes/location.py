@@ -79,7 +79,10 @@ class _Command:
             elif state.where in (Whereabouts.KEPT, Whereabouts.OVER):
                 return self._end_here(state)
             elif state.where is Whereabouts.DELETED:
-                raise self._deleted()
+                cluster_runs.remove_note(self._directory)
+                name = self._directory.name
+                message = f"the Job of run {name} was deleted, and with it all that the run had in the cluster"
+                raise TflaunchError(message, EXIT_INTERNAL)
             elif self._verb not in _THERE:
                 raise SupervisedElsewhereError(self._directory)
             elif state.where is Whereabouts.STARTING and self._verb == "down":
@@ -144,8 +147,3 @@ class _Command:
         cluster_runs.remove_note(self._directory)
         self._say(done)
         return 0
-
-    def _deleted(self) -> TflaunchError:
-        cluster_runs.remove_note(self._directory)
-        message = f"the Job of run {self._directory.name} was deleted, and with it all that the run had in the cluster"
-        return TflaunchError(message, EXIT_INTERNAL)

@@ -190,7 +190,7 @@ RULES: tuple[Callable[[Running], Iterator[Problem]], ...] = (
 def check_commands(spec: Spec) -> Iterator[Problem]:
     """Check commands for shell syntax, which reaches a program literally."""
     for where, command in all_commands(spec):
-        found = (rule(where, command) for rule in (_one_word, _notebook, _background, _tee, _syntax))
+        found = (rule(where, command) for rule in (_one_word, _notebook, _background, _syntax))
         yield from [problem for problem in found if problem is not None][:1]
 
 
@@ -217,18 +217,6 @@ def _background(where: str, command: Sequence[str]) -> Problem | None:
         return None
     message = "'&' is shell syntax for a program in the background, and a task ends with its first process"
     return Problem.warning(where, message, "leave out '&', and nohup with it")
-
-
-def _tee(where: str, command: Sequence[str]) -> Problem | None:
-    if "|" not in command or (*command, "", "")[command.index("|") + 1] != "tee":
-        return None
-    message = "'|' is shell syntax, but no shell runs: the program gets it literally"
-    own = shlex.join(command[: command.index("|")])
-    return Problem.warning(
-        where,
-        message,
-        f"write {json.dumps(own, ensure_ascii=False)}: tflaunch keeps the output, and `tflaunch logs` shows it",
-    )
 
 
 def _syntax(where: str, command: Sequence[str]) -> Problem | None:

@@ -94,13 +94,10 @@ class _Waiter:
             if not waits:
                 break
             if self._watched and self._watched == watched:
-                self._await_change(state)
+                until = time.monotonic() + _BETWEEN_LOOKS
+                while time.monotonic() < until and self._state() == state:
+                    time.sleep(self._pause)
         self._ticket.unlink(missing_ok=True)
-
-    def _await_change(self, state: list[object]) -> None:
-        until = time.monotonic() + _BETWEEN_LOOKS
-        while time.monotonic() < until and self._state() == state:
-            time.sleep(self._pause)
 
     def _state(self) -> list[object]:
         """Return all that changes when a run may begin; a look costs ten times as much."""

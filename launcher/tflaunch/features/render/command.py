@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -15,33 +14,11 @@ from tflaunch.features.render import targets
 
 # The same as in `features.render.targets`, which is imported only on use.
 _ENGINES = ("slurm", *(["jobset", "trainjob"] if "kubernetes" in features() else []), "compose")
-_JOBS = (
-    "`tflaunch up --on kubernetes` starts the tasks in pods and supervises them, `render --to jobset` writes a JobSet,"
-    " and `--to trainjob` a TrainJob of Kubeflow Trainer"
-)
-_OTHERS = (
-    "`tflaunch up` starts and supervises tasks; `render` writes compose, slurm (sbatch), jobset and trainjob files"
-)
-_GONE = {"k8s": _JOBS, "kubernetes": _JOBS, "sh": _OTHERS, "tfjob": _JOBS}
-
-
-class _Engine(click.Choice[str]):
-    """The name of an engine."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the name.
-
-        Raises:
-            click.UsageError: files for this engine are not written any more.
-        """
-        if value in _GONE:
-            raise click.UsageError(f"--to {value} was removed: {_GONE[value]}", ctx)
-        return super().convert(value, param, ctx)
 
 
 @click.command()
 @spec_argument
-@click.option("--to", "engine", type=_Engine(_ENGINES), required=True, help="The engine.")
+@click.option("--to", "engine", type=click.Choice(_ENGINES), required=True, help="The engine.")
 @set_option
 def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     """Print what another engine needs to start the tasks of SPEC itself, with the TF_CONFIG of `plan`.

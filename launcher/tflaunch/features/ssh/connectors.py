@@ -181,7 +181,8 @@ class SshLink:
                         break
                     self._channel.sendall(data)
                 if outer in ready:
-                    self._drop_errors()
+                    while self._channel.recv_stderr_ready():  # of the login, which share the descriptor
+                        self._channel.recv_stderr(_CHUNK)
                     # Both outputs share the descriptor: after errors alone, recv() would block, and the link with it.
                     if self._channel.recv_ready() or self._channel.eof_received or self._channel.closed:
                         data = self._channel.recv(_CHUNK)
@@ -192,8 +193,3 @@ class SshLink:
             pass  # the supervisor sees the end of its stream, and reconnects
         finally:
             self._inner.close()
-
-    def _drop_errors(self) -> None:
-        """Discard standard error of the login, which makes the same descriptor readable."""
-        while self._channel.recv_stderr_ready():
-            self._channel.recv_stderr(_CHUNK)
