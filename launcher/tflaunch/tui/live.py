@@ -109,7 +109,10 @@ def watch(statuses: Iterable[Status]) -> None:
     if terminal.is_drawable(_STDOUT):
         _draw(statuses)
     else:
-        _print(statuses)
+        separator = ""
+        for status in statuses:
+            _write((separator + layout.table(status)).encode("utf-8", "replace"))
+            separator = "\n"
 
 
 def _draw(statuses: Iterable[Status]) -> None:
@@ -124,13 +127,6 @@ def _draw(statuses: Iterable[Status]) -> None:
     finally:
         _write(region.left())
         terminal.keep_unread(_STDOUT, is_kept=False)
-
-
-def _print(statuses: Iterable[Status]) -> None:
-    separator = ""
-    for status in statuses:
-        _write((separator + layout.table(status)).encode("utf-8", "replace"))
-        separator = "\n"
 
 
 def _write(data: bytes) -> None:

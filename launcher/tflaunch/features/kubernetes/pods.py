@@ -149,25 +149,21 @@ def for_run(plan: Plan, run: str) -> Plan:
         thing["metadata"]["name"] = name(thing["metadata"]["name"])
         if thing["kind"] == "Service":
             thing["spec"]["selector"] = {RUN_LABEL: run}
-        for about in _places_of_labels(thing):
+        labelled = [thing["metadata"]["labels"]]
+        if thing["kind"] == "StatefulSet":  # which knows its pods by their labels
+            spec = thing["spec"]
+            spec["serviceName"] = own
+            labelled += [spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"]]
+        for about in labelled:
             about[RUN_LABEL] = run
             if _GROUP in about:
                 about[_GROUP] = thing["metadata"]["name"]
-        if thing["kind"] == "StatefulSet":
-            thing["spec"]["serviceName"] = own
     return plan._replace(
         tasks=tuple(map(placed, plan.tasks)),
         sidecars=tuple(map(placed, plan.sidecars)),
         hosts=tuple(host._replace(host=name(host.host), address=f"{name(host.host)}.{own}") for host in plan.hosts),
         made_hosts=made_in(cluster._replace(name=own, objects=json.dumps(things))),
     )
-
-
-def _places_of_labels(thing: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the labels of an object, and those by which a StatefulSet knows its pods."""
-    spec = thing["spec"]
-    inner = [spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"]] if "template" in spec else []
-    return [thing["metadata"]["labels"], *inner]
 
 
 def with_cluster(spec: Spec, plan: Plan) -> Plan:

@@ -5,7 +5,7 @@ The width of a frame is the share of the samples in which it was on the stack; w
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from html import escape
 
 from tflaunch_worker.readable import printable
@@ -70,7 +70,11 @@ def draw(title: str, stacks: Stacks) -> str:
     """Return the drawing as SVG."""
     root = _Node()
     for stack, count in stacks.items():
-        _add(root, stack[:_MOST_ROWS], count)
+        node = root
+        node.count += count
+        for frame in stack[:_MOST_ROWS]:
+            node = node.callees.setdefault(frame, _Node())
+            node.count += count
     frames = list(_placed(root, "all threads", 0.0, 0, _WIDTH / max(root.count, 1)))
     height = _HEAD + _ROW * (max((depth for _, _, depth, _, _ in frames), default=0) + 1) + _MARGIN
     drawn = "\n".join(_frame(*frame, height, root.count) for frame in frames)
@@ -81,13 +85,6 @@ def draw(title: str, stacks: Stacks) -> str:
         f'<text x="{_MARGIN}" y="24" font-size="16">{escape(title)}: {samples_of(stacks)} samples</text>\n'
         f"{drawn}\n</svg>\n"
     )
-
-
-def _add(node: _Node, stack: Iterable[str], count: int) -> None:
-    node.count += count
-    for frame in stack:
-        node = node.callees.setdefault(frame, _Node())
-        node.count += count
 
 
 def _placed(

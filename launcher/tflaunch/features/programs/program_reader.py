@@ -251,7 +251,9 @@ class _Summary:
 
     def _edges_of(self, number: int, text: ProgramText) -> Iterator[tuple[Place, _Function]]:
         for call in text.calls:
-            for name in _called(call):
+            given = [each.id for each in call.node.args[:1] if isinstance(each, ast.Name)]
+            runs_given = call.name.rpartition(".")[2] in ("run", "Fire")  # as in `app.run(main)`
+            for name in (call.name, *(given if runs_given else ())):
                 if target := self._defining(number, name):
                     yield call.place, target
         for place, node in text.imports:
@@ -327,9 +329,3 @@ def _is_fit(call: Call) -> bool:
     return call.name.endswith(".fit") and bool(
         {each.arg for each in call.node.keywords} & {"epochs", "steps_per_epoch"}
     )
-
-
-def _called(call: Call) -> list[str]:
-    """Return the functions that a call calls, also ``main`` of `app.run(main)`."""
-    given = [each.id for each in call.node.args[:1] if isinstance(each, ast.Name)]
-    return [call.name, *(given if call.name.rpartition(".")[2] in ("run", "Fire") else [])]

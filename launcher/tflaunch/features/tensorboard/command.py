@@ -128,13 +128,9 @@ def _serve(argv: list[str], workdir: str, wanted: int | None) -> int:
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if process is not None:
-            _end_group(process)
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with suppress(ProcessLookupError):  # all of its group are gone
+                    os.killpg(process.pid, number)
+                with suppress(subprocess.TimeoutExpired):  # KILL is next
+                    process.wait(_STOP_TIMEOUT)
     raise TflaunchError(f"TensorBoard {exit_words(code)}", EXIT_INTERNAL)
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):  # all of them are gone
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):  # KILL is next
-            process.wait(_STOP_TIMEOUT)

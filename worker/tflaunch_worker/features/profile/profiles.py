@@ -120,7 +120,9 @@ class StackSampler:
             return
         for thread in threads:
             name = "main thread" if thread.id == self._pid else f"thread {thread.id}" if thread.id else "thread"
-            self._count((name, *map(self._label, reversed(thread.frames))))
+            stack = (name, *map(self._label, reversed(thread.frames)))
+            if stack in self._counts or len(self._counts) < _MOST_STACKS:
+                self._counts[stack] = self._counts.get(stack, 0) + 1
         now = self._loop.now()
         if now >= self._until:
             self._finish()
@@ -136,10 +138,6 @@ class StackSampler:
             label = f"{frame.function} ({file}:{frame.line})".replace(";", ",").replace("\n", " ")[:300]
             self._labels[frame] = label
         return label
-
-    def _count(self, stack: tuple[str, ...]) -> None:
-        if stack in self._counts or len(self._counts) < _MOST_STACKS:
-            self._counts[stack] = self._counts.get(stack, 0) + 1
 
     def _finish(self) -> None:
         self._close()

@@ -80,13 +80,9 @@ def _key_of(order: Order) -> str:
         with suppress(subprocess.SubprocessError):
             version = subprocess.check_output([python, *_ASK_VERSION], timeout=_PYTHON_ANSWERS).decode()
     facts = [command.argv[1:], hashes, python, version, os.uname().machine]
-    return _hash_text(json.dumps(facts))
-
-
-def _hash_text(text: str) -> str:
     import hashlib
 
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return hashlib.sha256(json.dumps(facts).encode("ascii")).hexdigest()
 
 
 def _hash_of(path: str) -> str:
