@@ -6,27 +6,17 @@ from typing import NamedTuple
 
 import click
 
+from tflaunch.cli.arguments import spec as arguments
 from tflaunch.cli.arguments.launch import engine_settings
-from tflaunch.cli.arguments.spec import (
-    CommandAfterDashes,
-    file_option,
-    json_option,
-    print_json,
-    read_file,
-    set_option,
-    source_name,
-    specs_argument,
-    usual_spec,
-)
 from tflaunch.errors import EXIT_USAGE, Problem, SpecError
 
 
-@click.command(cls=CommandAfterDashes)
-@specs_argument
-@file_option
-@set_option
+@click.command(cls=arguments.CommandAfterDashes)
+@arguments.specs_argument
+@arguments.file_option
+@arguments.set_option
 @engine_settings
-@json_option
+@arguments.json_option
 def check(
     specs: tuple[Path, ...], command: tuple[str, ...], settings: tuple[str, ...], engine: str | None, as_json: bool
 ) -> int:
@@ -41,11 +31,11 @@ def check(
       tflaunch check cluster.json
       tflaunch check cluster_specs/*.json
     """
-    found = [_checked(spec, command, settings, engine) for spec in specs or [usual_spec()]]
+    found = [_checked(spec, command, settings, engine) for spec in specs or [arguments.usual_spec()]]
     checked = [each for each, _ in found]
     is_ok = all(each.ok for each in checked)
     if as_json:
-        print_json(AllChecked(is_ok, [problem for each in checked for problem in each.problems], checked))
+        arguments.print_json(AllChecked(is_ok, [problem for each in checked for problem in each.problems], checked))
     else:
         for each, source in found:
             lines = [f"{source}: {problem.severity}: {problem.sentence()}" for problem in each.problems]
@@ -71,16 +61,16 @@ class AllChecked(NamedTuple):
 
 def _checked(spec: Path, command: Sequence[str], settings: Sequence[str], engine: str | None) -> tuple[Checked, str]:
     """Return a spec's problems, and the file with them: the spec, or defaults."""
-    name = source_name(spec)
+    name = arguments.source_name(spec)
     from tflaunch.discovery import prepare
     from tflaunch.plan import lint
     from tflaunch.runtime import run_config
 
     try:
         if engine is not None:
-            problems = run_config.problems_on(engine, read_file(spec), settings, command)
+            problems = run_config.problems_on(engine, arguments.read_file(spec), settings, command)
             return Checked(name, all(problem.severity != "error" for problem in problems), problems), name
-        loaded, problems = prepare.read_spec(read_file(spec), settings, command=command, is_offline=True)
+        loaded, problems = prepare.read_spec(arguments.read_file(spec), settings, command=command, is_offline=True)
     except SpecError as error:
         return Checked(name, False, error.problems), error.source
     return Checked(name, True, [*problems, *lint.matrix_warnings(loaded)]), name

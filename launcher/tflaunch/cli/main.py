@@ -6,20 +6,11 @@ import sys
 
 import click
 
-from tflaunch import __version__
+from tflaunch import __version__, errors
 from tflaunch.cli.arguments.spec import say
 from tflaunch.cli.arguments.unknown_options import answer_option
 from tflaunch.cli.help import no_such_command
 from tflaunch.client.run_location import locate_run
-from tflaunch.errors import (
-    EXIT_INTERNAL,
-    EXIT_USAGE,
-    SpecError,
-    SupervisedElsewhereError,
-    TflaunchError,
-    describe_os_error,
-    out_of_resources,
-)
 from tflaunch.feature import Verb, features, load
 
 _reserve = [bytearray(1 << 20)]  # what telling of a lack of memory needs
@@ -88,7 +79,7 @@ class _Commands(click.Group):
         """Parse the command line; if it is empty, show the help."""
         if not (args or context.resilient_parsing):
             click.echo(self.get_help(context), err=True)
-            context.exit(EXIT_USAGE)
+            context.exit(errors.EXIT_USAGE)
         return super().parse_args(context, args)
 
     def list_commands(self, context: click.Context) -> list[str]:
@@ -140,18 +131,18 @@ def _run() -> int:
     """Run the command, where its run is supervised, and return its exit code."""
     try:
         return int(tflaunch(standalone_mode=False) or 0)
-    except SupervisedElsewhereError as error:
+    except errors.SupervisedElsewhereError as error:
         return locate_run(error.directory).run_verb(sys.argv[1:], say, run_command_line)
 
 
 def _end_with(error: Exception) -> int:
     """Print a sentence about a system error, and return the exit code; else raise it."""
     _reserve.clear()
-    sentence = describe_os_error(error) if isinstance(error, OSError) else out_of_resources(error)
+    sentence = errors.describe_os_error(error) if isinstance(error, OSError) else errors.out_of_resources(error)
     if not sentence:
         raise error
     click.echo(f"tflaunch: {sentence}", err=True)
-    return EXIT_INTERNAL
+    return errors.EXIT_INTERNAL
 
 
 def run_command_line() -> int:
@@ -162,18 +153,18 @@ def run_command_line() -> int:
         if isinstance(error, click.NoSuchOption):
             error = answer_option(error)
         error.show()
-        return EXIT_USAGE
-    except SpecError as error:
+        return errors.EXIT_USAGE
+    except errors.SpecError as error:
         for problem in error.problems:
             severity = "warning: " if problem.severity == "warning" else ""
             click.echo(f"tflaunch: {error.source}: {severity}{problem.sentence()}", err=True)
-        return EXIT_USAGE
-    except TflaunchError as error:
+        return errors.EXIT_USAGE
+    except errors.TflaunchError as error:
         click.echo(f"tflaunch: {error}", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return 130
     except BrokenPipeError:
-        return EXIT_INTERNAL
+        return errors.EXIT_INTERNAL
     except (OSError, RuntimeError, MemoryError, ImportError, SystemError) as error:
         return _end_with(error)

@@ -10,15 +10,8 @@ from typing import Any
 
 import click
 
+from tflaunch.cli.arguments import launch
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, name_from
-from tflaunch.cli.arguments.launch import (
-    Launching,
-    LaunchOptions,
-    check_extras,
-    engine_option,
-    launch_options,
-    settings_of,
-)
 from tflaunch.cli.arguments.spec import WholeNumber, require_program, say, set_option, warn
 from tflaunch.cli.up import start_spec
 from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
@@ -69,8 +62,8 @@ class _Run(click.Command):
     help="Print the spec, or write it to FILE, instead of running it.",
 )
 @set_option
-@launch_options
-@engine_option
+@launch.launch_options
+@launch.engine_option
 def run(
     command: tuple[str, ...],
     roles: ClusterOptions,
@@ -81,7 +74,7 @@ def run(
     tensorboard: str | None,
     save: str | None,
     settings: tuple[str, ...],
-    options: LaunchOptions,
+    options: launch.LaunchOptions,
     engine: str | None,
 ) -> int | None:
     """Run COMMAND as N workers, here, over SSH or by an engine, as `up` runs a spec.
@@ -120,11 +113,11 @@ def run(
         has_files = any(word and not Path(word).is_absolute() and Path(word).exists() for word in command)
         data["sync" if has_files else "workdir"] = {} if has_files else "/"
     file = SpecFile(_SOURCE, Path(), ".json", json.dumps(data, indent=2) + "\n")
-    launching = Launching(options, engine)
+    launching = launch.Launching(options, engine)
     if save is None:
         return start_spec(file, settings, launching)
-    check_extras(launching)
-    _save(file, (*settings_of(launching), *settings), save, engine)
+    launch.check_extras(launching)
+    _save(file, (*launch.settings_of(launching), *settings), save, engine)
     return None
 
 

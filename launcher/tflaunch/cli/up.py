@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tflaunch.cli.arguments import spec as arguments
 from tflaunch.cli.arguments.launch import (
     Launching,
     LaunchOptions,
@@ -24,16 +25,6 @@ from tflaunch.cli.arguments.launch import (
     settings_of,
 )
 from tflaunch.cli.arguments.select import complete_runs
-from tflaunch.cli.arguments.spec import (
-    CommandAfterDashes,
-    command_argument,
-    file_option,
-    read_file,
-    say,
-    set_option,
-    usual_spec,
-    warn,
-)
 from tflaunch.client import control_client, runs
 from tflaunch.client.follow import Follower, watch_to_end
 from tflaunch.client.observer import Observer
@@ -51,11 +42,11 @@ if TYPE_CHECKING:
     from tflaunch.store.log_sink import OutputSink
 
 
-@click.command(cls=CommandAfterDashes)
+@click.command(cls=arguments.CommandAfterDashes)
 @click.argument("spec", required=False, type=click.Path(readable=False, path_type=Path))
-@file_option
-@command_argument
-@set_option
+@arguments.file_option
+@arguments.command_argument
+@arguments.set_option
 @launch_options
 @engine_option
 @click.option(
@@ -99,7 +90,9 @@ def up(
                 f"only {', '.join(words)} and {last} go with it"
             )
         return take_over(resume, options)
-    return start_spec(read_file(spec or usual_spec()), settings, Launching(options, engine), command)
+    return start_spec(
+        arguments.read_file(spec or arguments.usual_spec()), settings, Launching(options, engine), command
+    )
 
 
 def start_spec(file: SpecFile, settings: tuple[str, ...], launching: Launching, command: tuple[str, ...] = ()) -> int:
@@ -107,7 +100,7 @@ def start_spec(file: SpecFile, settings: tuple[str, ...], launching: Launching, 
     check_extras(launching)
     options, engine = launching.options, launching.engine
     if misplaced := misplaced_home():
-        say(misplaced)
+        arguments.say(misplaced)
     settings += settings_of(launching)
     if engine is not None and engines()[engine].submit:
         from tflaunch.runtime.run_config import SpecOrder
@@ -118,7 +111,7 @@ def start_spec(file: SpecFile, settings: tuple[str, ...], launching: Launching, 
     from tflaunch.discovery import prepare
 
     plan, warnings = prepare.plan_spec(file, settings, options.name, command, is_detached=options.outlives_terminal)
-    warn(file.source, warnings)
+    arguments.warn(file.source, warnings)
     plan = plan._replace(preflight=options.preflight)
     return start(launching._replace(plan=plan, suffix=file.suffix, spec=file.text.encode()))
 
@@ -137,10 +130,10 @@ def _submit(file: SpecFile, order: SpecOrder, launching: Launching) -> int:
     """Submit a run to an engine, and follow it unless detached; return its exit code."""
     options = launching.options
     submitted = load(engines()[launching.engine or ""].submit)(file, order)
-    warn(file.source, submitted.warnings)
+    arguments.warn(file.source, submitted.warnings)
     directory = submitted.directory
     if not options.quiet:
-        say(f"run {directory.run} is {submitted.name}")
+        arguments.say(f"run {directory.run} is {submitted.name}")
     if options.detach:
         click.echo(directory.run)
         return 0
@@ -161,7 +154,7 @@ def start(launching: Launching) -> int:
     code = launch.code_for_hosts(plan)
     with launch.new_directory(plan, options.log_dir, launching.suffix, launching.spec) as directory:
         sink = _screen(options)
-        config = RunConfig(directory, code, say, options.extras, options.detach, options.quiet, sink=sink)
+        config = RunConfig(directory, code, arguments.say, options.extras, options.detach, options.quiet, sink=sink)
         exit_code = launch.start(plan, config)
     if options.detach and exit_code == 0:
         click.echo(directory.run)
@@ -177,7 +170,7 @@ def take_over(name: str, options: LaunchOptions) -> int:
     from tflaunch.runtime import launch
 
     path = runs.find_run(name)
-    code = launch.take_over(path, say, options.extras, options.detach, sink=_screen(options))
+    code = launch.take_over(path, arguments.say, options.extras, options.detach, sink=_screen(options))
     if options.detach and code == 0:
         click.echo(path.name)
     return code
@@ -198,11 +191,11 @@ def follow_run(location: RunLocation, is_verbose: bool, is_quiet: bool, is_foldi
 
     with interrupts_stop([location.directory]) as interrupts:
         try:
-            code = watch_to_end(location, say, watch)
+            code = watch_to_end(location, arguments.say, watch)
         except TflaunchError as error:
             if not interrupts:
                 raise
-            say(str(error))
+            arguments.say(str(error))
             code = error.exit_code
     return 128 + interrupts[0] if interrupts and code != 0 else code
 

@@ -9,19 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, model_validator
 
-from tflaunch.clusterspec.engine_fields import (
-    Claim,
-    ContainerFields,
-    Cores,
-    Image,
-    Memory,
-    MountPath,
-    NodeFeature,
-    OptionName,
-    OptionValue,
-    PodFields,
-    Volume,
-)
+from tflaunch.clusterspec import engine_fields
 from tflaunch.clusterspec.part import Part
 from tflaunch.clusterspec.validators import (
     Command,
@@ -67,10 +55,10 @@ SERVED_BY_FEATURES = (
 class Resources(Part):
     """What each task gets from the scheduler that `render` or `--on` addresses."""
 
-    cpu: Omittable[Cores] = Field(default=None, description="number of cores")
-    memory: Omittable[Memory] = Field(default=None, description="memory, in Mi or Gi")
+    cpu: Omittable[engine_fields.Cores] = Field(default=None, description="number of cores")
+    memory: Omittable[engine_fields.Memory] = Field(default=None, description="memory, in Mi or Gi")
     gpu: Omittable[Count] = Field(default=None, description="number of GPUs, for tasks that train")
-    features: Annotated[tuple[NodeFeature, ...], list_of('a list such as ["a100"]')] = Field(
+    features: Annotated[tuple[engine_fields.NodeFeature, ...], list_of('a list such as ["a100"]')] = Field(
         default=(), description="what its node must have: features of Slurm, labels of Kubernetes as name=value"
     )
 
@@ -78,10 +66,10 @@ class Resources(Part):
 class PodTemplate(Part):
     """What Kubernetes is told of pods, merged as `kubectl patch` does it."""
 
-    pod: PodFields = Field(
+    pod: engine_fields.PodFields = Field(
         default={}, description="further fields of the pods' spec, as Kubernetes names them, such as nodeSelector"
     )
-    container: ContainerFields = Field(
+    container: engine_fields.ContainerFields = Field(
         default={}, description="further fields of the task's container in its pod, such as securityContext"
     )
 
@@ -237,11 +225,11 @@ class Timeouts(Part):
 class Container(Part):
     """The containers of tasks that run in pods, or for which a file is rendered."""
 
-    image: Omittable[Image] = Field(default=None, description="name of the image")
+    image: Omittable[engine_fields.Image] = Field(default=None, description="name of the image")
     resources: Resources = Field(default_factory=Resources, description="resources of each task")
-    volumes: Annotated[Mapping[MountPath, Volume], object_of('an object such as {"/data": "claim"}')] = Field(
-        default={}, description="paths in the container, to paths of the host or names of claims or volumes"
-    )
+    volumes: Annotated[
+        Mapping[engine_fields.MountPath, engine_fields.Volume], object_of('an object such as {"/data": "claim"}')
+    ] = Field(default={}, description="paths in the container, to paths of the host or names of claims or volumes")
 
 
 class Kubernetes(PodTemplate):
@@ -263,7 +251,7 @@ class Kubernetes(PodTemplate):
     launcher: PodTemplate = Field(
         default_factory=PodTemplate, description="what differs for the pod of the supervisor of `up -d`"
     )
-    run_volume: Omittable[Claim] = Field(
+    run_volume: Omittable[engine_fields.Claim] = Field(
         default=None, description="PersistentVolumeClaim on which the supervisor of `up -d` has the run directory"
     )
     keep: Duration = Field(
@@ -356,9 +344,10 @@ class Spec(Part):
         description="who may connect to tasks: the run's hosts (fenced), its tasks (private, one host), or all (open)",
     )
     container: Container = Field(default_factory=Container, description="how tasks run in containers")
-    slurm: Annotated[Mapping[OptionName, OptionValue], object_of('an object such as {"partition": "gpu"}')] = Field(
-        default={}, description="long options of sbatch; true for one without a value"
-    )
+    slurm: Annotated[
+        Mapping[engine_fields.OptionName, engine_fields.OptionValue],
+        object_of('an object such as {"partition": "gpu"}'),
+    ] = Field(default={}, description="long options of sbatch; true for one without a value")
     kubernetes: Omittable[Kubernetes] = Field(
         default=None, description="run each task in a pod of its own in this Kubernetes cluster"
     )

@@ -4,35 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tflaunch import feature_faults
-from tflaunch.core import policy, port_fence
-from tflaunch.core.annotations import (
-    NOTHING,
-    Annotation,
-    Annotations,
-    CheckpointNotCopied,
-    FeatureFailed,
-    HangExplained,
-    HangNoticed,
-    HostEndExplained,
-    MemoryGrew,
-    StartExplained,
-)
-from tflaunch.core.events import (
-    BreakpointReached,
-    Event,
-    HostDelayed,
-    HostJoined,
-    HostPrepared,
-    LinkLost,
-    LinkRestored,
-    OutsiderRefused,
-    PortOpened,
-    PortUnfenced,
-    TaskExited,
-    TaskLingers,
-    TaskNotStarted,
-    TaskStarted,
-)
+from tflaunch.core import annotations, events, policy, port_fence
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.states import CHECKPOINT, HAS_RUN, HostPhase, HostState
 from tflaunch.explain import cluster_formation, end_messages, summary
@@ -54,23 +26,28 @@ class Logs(NamedTuple):
 
 
 def messages_about(
-    before: Job, event: Event | Annotation, after: Job, now: float, logs: Logs, known: Annotations = NOTHING
+    before: Job,
+    event: events.Event | annotations.Annotation,
+    after: Job,
+    now: float,
+    logs: Logs,
+    known: annotations.Annotations = annotations.NOTHING,
 ) -> list[str]:
     """Return messages about one step of the supervisor, or an annotation.
 
     ``known`` is what was known of the run before an annotation.
     """
-    if isinstance(event, Annotation):
+    if isinstance(event, annotations.Annotation):
         return _annotation_news(event, after, known)
     is_running = after.phase is Phase.RUNNING
-    lines = _start_news(before, event, after, logs) if isinstance(event, TaskStarted) else []
+    lines = _start_news(before, event, after, logs) if isinstance(event, events.TaskStarted) else []
     lines += _board_news(before, event, after)
     lines += end_messages.hint_news(before, event, after, logs.tail)
     if (news := _NEWS.get(type(event))) is not None:
         lines += news(before, event, after)
     lines += _given_up(before, after)
     lines += _spare_news(before, after)
-    if isinstance(event, TaskExited | TaskNotStarted) and after.culprit is before.culprit:
+    if isinstance(event, events.TaskExited | events.TaskNotStarted) and after.culprit is before.culprit:
         lines += end_messages.task_news(before, event, after, logs.tail)
     if after.culprit is not None and after.culprit is not before.culprit:
         lines += end_messages.failure_news(before, after)
@@ -81,7 +58,7 @@ def messages_about(
     return lines
 
 
-def _joined_news(before: Job, event: HostJoined, after: Job) -> list[str]:
+def _joined_news(before: Job, event: events.HostJoined, after: Job) -> list[str]:
     """Return messages about a host that is back, or lacks a way out."""
     was = before.hosts[event.host].away_since
     is_back = before.phase is Phase.WAITING_FOR_HOSTS and was is not None
@@ -92,7 +69,7 @@ def _joined_news(before: Job, event: HostJoined, after: Job) -> list[str]:
     return [*back, *warnings, *_sharing_news(event, after)]
 
 
-def _checkpoint_news(before: Job, event: HostPrepared, after: Job) -> list[str]:
+def _checkpoint_news(before: Job, event: events.HostPrepared, after: Job) -> list[str]:
     """Return a message about the checkpoint of an attempt, once the last host has it."""
     is_last = before.hosts.count(CHECKPOINT) and not after.hosts.count(CHECKPOINT)
     if event.what != CHECKPOINT or not event.name or not is_last:
@@ -101,14 +78,14 @@ def _checkpoint_news(before: Job, event: HostPrepared, after: Job) -> list[str]:
     return [f"attempt {after.attempt} starts with checkpoint {event.name}{step}"]
 
 
-def _breakpoint_news(before: Job, event: BreakpointReached, after: Job) -> list[str]:
+def _breakpoint_news(before: Job, event: events.BreakpointReached, after: Job) -> list[str]:
     task = after.tasks.get(event.task)
     if task is None or task.attempt != event.attempt or task.breakpoint is None:
         return []
     return [f"{task.task} waits at a breakpoint in {task.breakpoint}: tflaunch debug {after.run} {task.task}"]
 
 
-def _lingering_news(before: Job, event: TaskLingers, after: Job) -> list[str]:
+def _lingering_news(before: Job, event: events.TaskLingers, after: Job) -> list[str]:
     task = after.tasks.get(event.task)
     if task is None or task.attempt != event.attempt:
         return []
@@ -116,23 +93,23 @@ def _lingering_news(before: Job, event: TaskLingers, after: Job) -> list[str]:
     return [f"{about} does not end after KILL: {event.reason}; it is given up {duration_words(left)} after that"]
 
 
-def _annotation_news(annotation: Annotation, job: Job, known: Annotations) -> list[str]:
+def _annotation_news(annotation: annotations.Annotation, job: Job, known: annotations.Annotations) -> list[str]:
     after = known.noted(annotation, 0.0)
     match annotation:
-        case CheckpointNotCopied(host, reason):
+        case annotations.CheckpointNotCopied(host, reason):
             return [f"warning: the newest checkpoint on {host} was not copied: {reason}"]
-        case HostEndExplained(host, reason):
+        case annotations.HostEndExplained(host, reason):
             return [f"host {host}: {reason}"]
-        case FeatureFailed(feature, reason, host) if host:  # the supervisor's own are said when they happen
+        case annotations.FeatureFailed(feature, reason, host) if host:  # the supervisor's own are said when they happen
             return [f"warning: {feature_faults.sentence(feature, reason, job.run, host)}"]
-        case HangExplained(sentence):
+        case annotations.HangExplained(sentence):
             return [sentence] if job.culprit is not None and policy.has_hung(job.culprit) else []
-        case HangNoticed(sentence=sentence):
+        case annotations.HangNoticed(sentence=sentence):
             gone = "the tasks go on" if known.noticed_of(job) else ""
             return [f"warning: {sentence}" if sentence else gone] if sentence or gone else []
-        case StartExplained(sentence=sentence):
+        case annotations.StartExplained(sentence=sentence):
             return [f"hint: {sentence}"] if after.start_of(job) and policy.waited_for(job) else []
-        case MemoryGrew(task=name):
+        case annotations.MemoryGrew(task=name):
             task = job.tasks.get(name)
             is_news = task is not None and after.growth_of(task) is not None and known.growth_of(task) is None
             return [f"warning: {growth_words(name, annotation.rate, annotation.left)}"] if is_news else []
@@ -140,13 +117,13 @@ def _annotation_news(annotation: Annotation, job: Job, known: Annotations) -> li
             return []
 
 
-def _unfenced_news(before: Job, event: PortUnfenced, after: Job) -> list[str]:
+def _unfenced_news(before: Job, event: events.PortUnfenced, after: Job) -> list[str]:
     """Return a warning about the first task without a fence."""
     is_news = not before.port_fence.flaw and after.plan.network != FENCED_OR_FAIL
     return [f"warning: {port_fence.flaw_of(event)}"] if is_news else []
 
 
-def _outsider_news(before: Job, event: OutsiderRefused, after: Job) -> list[str]:
+def _outsider_news(before: Job, event: events.OutsiderRefused, after: Job) -> list[str]:
     """Return a message about an address at its first refused connection."""
     if event.source in before.port_fence.refused or len(before.port_fence.refused) >= _MOST_OUTSIDERS:
         return []
@@ -182,7 +159,7 @@ def away_words(job: Job) -> str:
     return "; ".join(f"{host.host} ({host.reason})" for host in job.away())
 
 
-def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list[str]:
+def _start_news(before: Job, event: events.TaskStarted, after: Job, logs: Logs) -> list[str]:
     """Return messages about a started task, with the run's name for the first."""
     is_first = after.phase is Phase.RUNNING and not after.attempt and not before.tasks.count(HAS_RUN)
     plan = after.plan
@@ -192,7 +169,7 @@ def _start_news(before: Job, event: TaskStarted, after: Job, logs: Logs) -> list
     return [about, *notes] if is_first else notes
 
 
-def _preload_news(before: Job, event: TaskStarted) -> list[str]:
+def _preload_news(before: Job, event: events.TaskStarted) -> list[str]:
     """Return why tasks start without the preload that was asked for, once for each reason."""
     if before.plan.preload == (AUTO,) or not event.preload.startswith(REFUSED):
         return []
@@ -204,7 +181,7 @@ def _preload_news(before: Job, event: TaskStarted) -> list[str]:
     return [f"{listed(alike)} {verb} without preload: {event.preload.removeprefix(REFUSED)}"]
 
 
-def _sharing_news(event: HostJoined, job: Job) -> list[str]:
+def _sharing_news(event: events.HostJoined, job: Job) -> list[str]:
     assigned = gpus_assigned(job.plan.on_host(event.host))
     if event.gpus == 0 and assigned:
         return [f"warning: {event.host} has no GPU, and its tasks are assigned {assigned}: they train on the CPU"]
@@ -217,7 +194,7 @@ def _sharing_news(event: HostJoined, job: Job) -> list[str]:
     return [f"{about}; {nccl if job.plan.strategy == 'multi_worker_mirrored' else ''}{remedy}"]
 
 
-def _version_news(before: Job, event: TaskStarted, after: Job) -> list[str]:
+def _version_news(before: Job, event: events.TaskStarted, after: Job) -> list[str]:
     """Return a warning at the first difference between TensorFlow versions."""
     if not event.tensorflow:
         return []
@@ -238,13 +215,13 @@ def _versions(job: Job) -> dict[str, list[str]]:
     return found
 
 
-def _board_news(before: Job, event: Event, after: Job) -> list[str]:
+def _board_news(before: Job, event: events.Event, after: Job) -> list[str]:
     if tensorboard.tensorboard_of(after.plan) is None:
         return []
     task = after.tasks[tensorboard.NAME]
     if task is before.tasks[tensorboard.NAME]:
         return []
-    return tensorboard.reach(after.plan, event.port).lines() if isinstance(event, PortOpened) else []
+    return tensorboard.reach(after.plan, event.port).lines() if isinstance(event, events.PortOpened) else []
 
 
 def _without(job: Job) -> str:
@@ -255,7 +232,7 @@ def _without(job: Job) -> str:
     return f" without {listed(down)}: {counted(len(tasks), 'task')} of {len(job.original.tasks)}" if down else ""
 
 
-def _delay_news(before: Job, event: HostDelayed, after: Job) -> list[str]:
+def _delay_news(before: Job, event: events.HostDelayed, after: Job) -> list[str]:
     """Return a message about hosts that do not exist yet, once a reason."""
     if before.hosts[event.host].phase is not HostPhase.JOINING:
         return []  # the loss of its link has a message of its own
@@ -263,13 +240,13 @@ def _delay_news(before: Job, event: HostDelayed, after: Job) -> list[str]:
     return [] if is_known else [f"waiting for {event.host}: {event.reason}"]
 
 
-def _lost_link_news(before: Job, event: LinkLost, after: Job) -> list[str]:
+def _lost_link_news(before: Job, event: events.LinkLost, after: Job) -> list[str]:
     was, phase, lease = before.hosts[event.host].phase, after.hosts[event.host].phase, after.plan.lease
     reconnects = f"reconnecting for up to {duration_words(lease)}"
     return [f"lost the link to {event.host}: {event.reason}; {reconnects}"] if lease and was is not phase else []
 
 
-def _restored_link_news(before: Job, event: LinkRestored, after: Job) -> list[str]:
+def _restored_link_news(before: Job, event: events.LinkRestored, after: Job) -> list[str]:
     is_back = after.hosts[event.host].phase is HostPhase.CONNECTED
     return [f"the link to {event.host} is restored"] if is_back else []
 
@@ -322,16 +299,16 @@ def _news_of_spare(was: HostState, host: HostState) -> str:
     return ""
 
 
-_NEWS: Mapping[type[Event], Callable[[Job, Any, Job], list[str]]] = {
-    HostDelayed: _delay_news,
-    HostJoined: _joined_news,
-    LinkLost: _lost_link_news,
-    LinkRestored: _restored_link_news,
-    OutsiderRefused: _outsider_news,
-    PortUnfenced: _unfenced_news,
-    HostPrepared: _checkpoint_news,
-    BreakpointReached: _breakpoint_news,
-    TaskLingers: _lingering_news,
-    PortOpened: end_messages.return_news,
+_NEWS: Mapping[type[events.Event], Callable[[Job, Any, Job], list[str]]] = {
+    events.HostDelayed: _delay_news,
+    events.HostJoined: _joined_news,
+    events.LinkLost: _lost_link_news,
+    events.LinkRestored: _restored_link_news,
+    events.OutsiderRefused: _outsider_news,
+    events.PortUnfenced: _unfenced_news,
+    events.HostPrepared: _checkpoint_news,
+    events.BreakpointReached: _breakpoint_news,
+    events.TaskLingers: _lingering_news,
+    events.PortOpened: end_messages.return_news,
 }
 """Messages about events that concern a host, or a task that continues."""

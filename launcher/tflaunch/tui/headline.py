@@ -2,17 +2,7 @@
 
 from collections.abc import Sequence
 
-from tflaunch.explain.run_status import (
-    MISSING,
-    CheckpointStatus,
-    HangStatus,
-    Status,
-    TaskStatus,
-    absence_words,
-    host_words,
-    missing_words,
-    needed_hosts,
-)
+from tflaunch.explain import run_status
 from tflaunch.explain.wording import counted, growth_words, listed, process_of
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
@@ -22,7 +12,7 @@ from tflaunch_worker.readable import duration_words
 _STYLES = {"running": "green", "ended": "", "joining": "cyan", "preparing": "cyan"}
 
 
-def headline(status: Status, now: float) -> list[Cell]:
+def headline(status: run_status.Status, now: float) -> list[Cell]:
     """Return the parts of the first line; ``now`` is in seconds since the epoch."""
     name = formatting.plain(status.run) or formatting.plain(status.name) or "tflaunch"
     parts = [Cell(name, "bold"), _phase(status), Cell(_forming(status, now), "bold yellow")]
@@ -33,12 +23,12 @@ def headline(status: Status, now: float) -> list[Cell]:
     return [part for part in parts if part.text]
 
 
-def news(status: Status, now: float) -> list[Cell]:
+def news(status: run_status.Status, now: float) -> list[Cell]:
     """Return the lines below the headline: reason, breakpoints, missing hosts etc.
 
     ``now`` is in seconds since the epoch.
     """
-    absences = [words for host in needed_hosts(status) if (words := absence_words(host, now))]
+    absences = [words for host in run_status.needed_hosts(status) if (words := run_status.absence_words(host, now))]
     parts = [Cell(formatting.plain(words), "bold yellow") for words in absences]
     reason, culprit = formatting.plain(status.reason).strip(), formatting.plain(status.culprit)
     if (reason or culprit) and not absences:
@@ -57,7 +47,7 @@ def news(status: Status, now: float) -> list[Cell]:
     parts += _not_formed(status)
     if status.tensorboard is not None:
         parts.append(Cell(_board(status.tensorboard), "cyan"))
-    hosts = formatting.plain(missing_words(status))
+    hosts = formatting.plain(run_status.missing_words(status))
     if hosts:
         parts.append(Cell(hosts, "yellow"))
     if status.checkpoint is not None:
@@ -69,25 +59,25 @@ def news(status: Status, now: float) -> list[Cell]:
     return parts
 
 
-def _breakpoint(status: Status, task: TaskStatus) -> str:
+def _breakpoint(status: run_status.Status, task: run_status.TaskStatus) -> str:
     name, run = formatting.plain(task.task), formatting.plain(status.run)
     return f"{name} waits at a breakpoint in {formatting.plain(task.breakpoint)}: tflaunch debug {run} {name}"
 
 
-def _unended(task: TaskStatus) -> str:
+def _unended(task: run_status.TaskStatus) -> str:
     return formatting.plain(f"{process_of(task.task, task.host, task.pid)} may still run: {task.unended}")
 
 
-def _growth(task: TaskStatus, now: float) -> str:
+def _growth(task: run_status.TaskStatus, now: float) -> str:
     left = max((task.memory_full_at or 0.0) - now, 0.0)
     return growth_words(formatting.plain(task.task), task.memory_growth or 0.0, left)
 
 
-def _is_abandoned(status: Status) -> bool:
+def _is_abandoned(status: run_status.Status) -> bool:
     return status.supervisor == "dead" and status.phase != "ended"
 
 
-def _forming(status: Status, now: float) -> str:
+def _forming(status: run_status.Status, now: float) -> str:
     """Return which tasks keep the cluster from forming, and for how long; "" if none."""
     if status.forming is None or status.phase != "running":
         return ""
@@ -95,11 +85,11 @@ def _forming(status: Status, now: float) -> str:
     return f"cluster not formed: waiting {waited} for {_listed(status.forming.missing)}"
 
 
-def _hang(hang: HangStatus, now: float) -> str:
+def _hang(hang: run_status.HangStatus, now: float) -> str:
     return f"hangs for {duration_words(now - hang.since)}: {formatting.plain(hang.sentence)}"
 
 
-def _not_formed(status: Status) -> list[Cell]:
+def _not_formed(status: run_status.Status) -> list[Cell]:
     """Return advice on a cluster that does not form; at the end, also who was missing."""
     found = status.forming
     if found is None or status.exit_code == 0:
@@ -114,7 +104,7 @@ def _listed(names: Sequence[str]) -> str:
     return listed([formatting.plain(name) for name in names])
 
 
-def _phase(status: Status) -> Cell:
+def _phase(status: run_status.Status) -> Cell:
     phase, code = formatting.plain(status.phase), status.exit_code
     if phase == "ended" and code is not None:
         if status.state == "failed":
@@ -123,26 +113,26 @@ def _phase(status: Status) -> Cell:
     return Cell(phase.replace("_", " "), _STYLES.get(phase, "yellow"))
 
 
-def _end(status: Status, now: float) -> float:
+def _end(status: run_status.Status, now: float) -> float:
     """Return when the job ended, judging by its tasks; ``now`` if it has not."""
     if status.phase != "ended":
         return now
     return max((task.since for task in status.tasks if task.role != "sidecar" and task.since is not None), default=now)
 
 
-def _spares(status: Status) -> str:
+def _spares(status: run_status.Status) -> str:
     """Return which spare hosts have replaced others, and how many are left, or ""."""
     spares = [host for host in status.hosts if host.is_spare]
-    missing = [host for host in spares if host.state in MISSING]
+    missing = [host for host in spares if host.state in run_status.MISSING]
     moved = [host for host in status.hosts if host.replaces]
     if not (missing or moved) or status.phase == "ended":
         return ""
     parts = [f"{formatting.plain(host.host)} is in the place of {formatting.plain(host.replaces)}" for host in moved]
     parts.append(f"{counted(len(spares) - len(missing), 'spare host')} left")
-    return "; ".join([*parts, *(formatting.plain(host_words(host)) for host in missing)])
+    return "; ".join([*parts, *(formatting.plain(run_status.host_words(host)) for host in missing)])
 
 
-def _refused(status: Status) -> str:
+def _refused(status: run_status.Status) -> str:
     """Return from where connections were refused; if known, how many, to which tasks."""
     refused = {task.task: int(task.refused_connections) for task in status.tasks if task.refused_connections}
     what = counted(sum(refused.values()), "connection") if refused else "connections"
@@ -150,7 +140,7 @@ def _refused(status: Status) -> str:
     return f"port fence: {what} from {_listed(status.outsiders)} refused{where}"
 
 
-def _checkpoint(found: CheckpointStatus) -> str:
+def _checkpoint(found: run_status.CheckpointStatus) -> str:
     step = "" if found.step is None else f" (step {found.step})"
     hosts = f"on {_listed(found.hosts)} and " if found.hosts else ""
     return f"newest safe checkpoint: {formatting.plain(found.name)}{step}, {hosts}in the run's directory"

@@ -11,18 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tflaunch.cli.arguments import spec as arguments
 from tflaunch.cli.arguments.launch import engine_settings
-from tflaunch.cli.arguments.spec import (
-    CommandAfterDashes,
-    command_argument,
-    json_option,
-    print_json,
-    read_file,
-    say,
-    set_option,
-    spec_argument,
-    warn,
-)
 from tflaunch.client import secret_values
 from tflaunch.errors import EXIT_PREFLIGHT
 from tflaunch.explain.wording import counted, listed
@@ -41,12 +31,12 @@ if TYPE_CHECKING:
 _POD_PATIENCE = 60.0  # seconds for a pod to run
 
 
-@click.command(cls=CommandAfterDashes)
-@spec_argument
-@command_argument
-@set_option
+@click.command(cls=arguments.CommandAfterDashes)
+@arguments.spec_argument
+@arguments.command_argument
+@arguments.set_option
 @engine_settings
-@json_option
+@arguments.json_option
 def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engine: str | None, as_json: bool) -> int:
     """Find what would keep SPEC from running well, on its real hosts: exit 0 when nothing would, else 3.
 
@@ -64,7 +54,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
     from tflaunch.clusterspec import load
     from tflaunch.discovery import prepare
 
-    file = read_file(spec)
+    file = arguments.read_file(spec)
     engine = engine or _maker_of(load.load_spec(file, settings, None, command, os.environ))
     asked = [] if engine is None else _asked(engine, file, settings, command)
     if engine is not None and (engines()[engine].submit or not _is_ok(asked)):
@@ -72,7 +62,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
         return _show(Diagnosis(_is_ok(asked), asked, unknown, []), engine, as_json)
     loaded, warnings = prepare.read_spec(file, settings, command=command)
     plan = prepare.make_plan(file.directory, loaded)
-    warn(spec, warnings if engine is None else [])  # or they are among what was asked
+    arguments.warn(spec, warnings if engine is None else [])  # or they are among what was asked
     from tflaunch.runtime import launch
 
     plan = placeholders.shown(plan)
@@ -106,7 +96,7 @@ def _is_ok(found: Sequence[Finding]) -> bool:
 
 def _show(shown: Diagnosis, engine: str | None, as_json: bool) -> int:
     if as_json:
-        print_json(shown)
+        arguments.print_json(shown)
     else:
         click.echo(_table(shown, engine) + _ports(shown.hosts) + _verdict(shown))
     return 0 if shown.ok else EXIT_PREFLIGHT
@@ -127,7 +117,7 @@ def _pods_made(plan: Plan, check: str) -> Iterator[Plan]:
         return
     limit = min(plan.made_hosts.limit, _POD_PATIENCE)
     made = maker.create_hosts(plan._replace(made_hosts=plan.made_hosts._replace(limit=limit)), check)
-    with maker.deleted_after(made, check, say):
+    with maker.deleted_after(made, check, arguments.say):
         yield made
 
 

@@ -8,18 +8,7 @@ from typing import Any
 
 import click
 
-from tflaunch.cli.arguments.spec import (
-    CommandAfterDashes,
-    command_argument,
-    file_option,
-    json_option,
-    name_option,
-    print_json,
-    read_file,
-    set_option,
-    spec_argument,
-    warn,
-)
+from tflaunch.cli.arguments import spec as arguments
 from tflaunch.core import policy
 from tflaunch.feature import Output, find_task_starter
 from tflaunch.plan import placeholders, serialize
@@ -29,13 +18,13 @@ from tflaunch.plan.model import Plan, TaskPlan
 PLAN = Output(Plan, {TaskPlan: {"preload": str | None}, Plan: {"origins": Mapping[str, str]}})
 
 
-@click.command(cls=CommandAfterDashes)
-@spec_argument
-@file_option
-@command_argument
-@set_option
-@name_option
-@json_option
+@click.command(cls=arguments.CommandAfterDashes)
+@arguments.spec_argument
+@arguments.file_option
+@arguments.command_argument
+@arguments.set_option
+@arguments.name_option
+@arguments.json_option
 def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: str | None, as_json: bool) -> None:
     """Show every process that `up` would start: host, address, command, environment.
 
@@ -47,14 +36,14 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
     """
     from tflaunch.discovery import prepare
 
-    file = read_file(spec)
+    file = arguments.read_file(spec)
     loaded, warnings = prepare.read_spec(file, settings, name, command)
     made = prepare.make_plan(file.directory, loaded)
-    warn(spec, warnings)
+    arguments.warn(spec, warnings)
     made = placeholders.shown(made, environ=os.environ)
     origins = loaded.origins
     if as_json:
-        print_json(_plan_as_json(made, origins))
+        arguments.print_json(_plan_as_json(made, origins))
     else:
         click.echo(_plan_as_text(made, origins))
 

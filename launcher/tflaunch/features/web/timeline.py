@@ -5,20 +5,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from tflaunch.core import lost_hosts, policy, restart_rules
+from tflaunch.core import events, lost_hosts, policy, restart_rules
 from tflaunch.core.annotations import FaultInjected
-from tflaunch.core.events import (
-    CheckpointCopied,
-    HostLeaving,
-    HostLost,
-    LinkLost,
-    LinkRestored,
-    TaskExited,
-    TaskGone,
-    TaskNotStarted,
-    TaskStarted,
-    TimePassed,
-)
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.states import HostPhase, TaskState
 from tflaunch.errors import EXIT_INTERNAL
@@ -78,17 +66,17 @@ class Timeline:
     def add(self, before: Job, event: object, job: Job, now: float, epoch: float) -> None:
         """Add a step, as in `client.observer`; ``now + epoch`` is seconds since the epoch."""
         match event:
-            case TaskStarted(host=host, task=task, attempt=attempt):
+            case events.TaskStarted(host=host, task=task, attempt=attempt):
                 self._begin(job, TaskSpan(task, host, attempt, round(event.at + epoch, 3)))
-            case TaskExited(task=task):
+            case events.TaskExited(task=task):
                 self._end(job.tasks[task], round(event.at + epoch, 3), _reason(job.tasks[task], event.evidence))
-            case TaskGone(task=task):
+            case events.TaskGone(task=task):
                 self._end(job.tasks[task], round(now + epoch, 3), None)
-            case TaskNotStarted(task=task, host=host, attempt=attempt):
+            case events.TaskNotStarted(task=task, host=host, attempt=attempt):
                 at = round(now + epoch, 3)
                 self._begin(job, TaskSpan(task, host, attempt, at))
                 self._end(job.tasks[task], at, event.reason)
-            case HostLost() | TimePassed():
+            case events.HostLost() | events.TimePassed():
                 for task in [task for task in self._open if not job.tasks[task].is_alive]:
                     self._end(job.tasks[task], round(now + epoch, 3), None)
             case _:
@@ -131,15 +119,15 @@ class Timeline:
 
 def _mark(event: object, at: float) -> Mark | None:
     match event:
-        case CheckpointCopied(host=host, name=name):
+        case events.CheckpointCopied(host=host, name=name):
             return Mark(at, "checkpoint", f"checkpoint {name} of {host} was copied")
         case FaultInjected(what=what):
             return Mark(at, "fault", what)
-        case HostLost(host=host, reason=reason) | HostLeaving(host=host, reason=reason):
+        case events.HostLost(host=host, reason=reason) | events.HostLeaving(host=host, reason=reason):
             return Mark(at, "host", f"{host}: {reason}")
-        case LinkLost(host=host, reason=reason):
+        case events.LinkLost(host=host, reason=reason):
             return Mark(at, "host", f"the link to {host} is lost: {reason}")
-        case LinkRestored(host=host):
+        case events.LinkRestored(host=host):
             return Mark(at, "host", f"the link to {host} is back")
         case _:
             return None

@@ -15,16 +15,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 from tflaunch_worker import function
-from tflaunch_worker.features.program_source import (
-    MODULE,
-    TEXT,
-    find_program,
-    imported_files,
-    module_file,
-    module_places,
-    parse_source,
-    read_source,
-)
+from tflaunch_worker.features import program_source
 
 _READ_AT_IMPORT = re.compile(
     r"(?:TF|TPU|XLA|KERAS|CUDA|NVIDIA|HIP|ROC|ROCR|OPENBLAS|OMP|MKL|KMP|NUMEXPR|VECLIB|BLIS|GOTO|LD|ABSL|GRPC|NCCL"
@@ -105,17 +96,19 @@ class _Files(NamedTuple):
 
     def imported(self, node: ast.AST, path: str) -> list[str]:
         """Return the user's own files that a node of the file at a path imports."""
-        return [file for file in imported_files(node, path, list(self.roots)) if file.startswith(self.below)]
+        return [
+            file for file in program_source.imported_files(node, path, list(self.roots)) if file.startswith(self.below)
+        ]
 
 
 def _find_files(argv: list[str], workdir: str, python_path: list[str], path: list[str]) -> _Files:
-    program = find_program(argv)
+    program = program_source.find_program(argv)
     assert program is not None
     kind, index = program
     name = argv[index]
-    if kind == MODULE:
+    if kind == program_source.MODULE:
         return _find_module(name.split("."), [workdir, *python_path], path)
-    if kind == TEXT:
+    if kind == program_source.TEXT:
         return _Files(("",), (workdir, *python_path), text=name)
     file = os.path.realpath(os.path.join(workdir, name))
     if not os.path.isfile(file):
@@ -255,7 +248,7 @@ def _parse(files: _Files, path: str) -> ast.Module:
     Raises:
         OSError, SyntaxError, ValueError, RecursionError, MemoryError: it cannot be read.
     """
-    return parse_source(read_source(path, _MOST_BYTES) if path else files.text)
+    return program_source.parse_source(program_source.read_source(path, _MOST_BYTES) if path else files.text)
 
 
 def check_function(
@@ -277,8 +270,8 @@ def check_function(
     if missed:
         return f"modules in {missed[0]} could not be found beforehand", set()
     names = {name.partition(".")[0] for name in about["imports"]}
-    places = [place for name in about["imports"] for place in module_places(name.split("."), roots)]
-    files = tuple(found for place in places for found in [module_file(place)] if found)
+    places = [place for name in about["imports"] for place in program_source.module_places(name.split("."), roots)]
+    files = tuple(found for place in places for found in [program_source.module_file(place)] if found)
     return about["reason"] or _reason_in(_Files(files, tuple(roots)), names, environ), names
 
 
