@@ -8,7 +8,6 @@ from typing import Annotated, Any, NamedTuple
 
 from tflaunch.agents.calls import Frame
 from tflaunch.core import events
-from tflaunch.core.events import Event
 from tflaunch.core.states import CODE, NETWORK
 from tflaunch.records import Range, read_record
 from tflaunch_worker import wire
@@ -168,9 +167,9 @@ class EventCursor:
     def __init__(self) -> None:
         self.seen = 0
         self.recorded = 0
-        self._unrecorded: deque[tuple[Event, int]] = deque()
+        self._unrecorded: deque[tuple[events.Event, int]] = deque()
 
-    def note(self, event: Event, number: int) -> None:
+    def note(self, event: events.Event, number: int) -> None:
         """Count a received event."""
         self.seen = number
         self._unrecorded.append((event, number))
@@ -180,7 +179,7 @@ class EventCursor:
         self.seen += 1
         self.recorded = self.seen
 
-    def record(self, event: Event) -> bool:
+    def record(self, event: events.Event) -> bool:
         """Note that an event is in the journal; return whether it is this agent's."""
         if not self._unrecorded or self._unrecorded[0][0] is not event:
             return False

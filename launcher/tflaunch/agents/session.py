@@ -8,10 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tflaunch.agents import calls, output, replies
-from tflaunch.agents.calls import CodeUpload, Frame, UserCode
 from tflaunch.agents.link_state import HostClock, LinkHealth, LinkState, Takeover, Terms
 from tflaunch.agents.reconnect import Reconnector
-from tflaunch.agents.replies import CommandOutbox, EventCursor, ExpectedReplies
 from tflaunch.core import event_records, events
 from tflaunch.core.states import CODE, TOLD_BY_AGENTS
 from tflaunch.mailbox import Mailbox
@@ -65,7 +63,7 @@ class Session:
         self._is_acknowledging = False
         self._link: Link
         self._frames: Frames | None = None
-        self._upload: CodeUpload | None = None
+        self._upload: calls.CodeUpload | None = None
         self.calls = calls.Calls(self._send)
         self._kinds: dict[str, calls.Take] = {
             "superseded": lambda *_: mailbox.put(events.Superseded(host)),
@@ -83,9 +81,9 @@ class Session:
     def _forget_agent(self) -> None:
         """Reset the state of one agent: the next one numbers from the start."""
         self._health = LinkHealth(self._terms.heartbeat, self._terms.lease)
-        self._outbox = CommandOutbox(self._terms.lease > 0)
-        self._expected = ExpectedReplies(self._mailbox.now())
-        self._event_cursor = EventCursor()
+        self._outbox = replies.CommandOutbox(self._terms.lease > 0)
+        self._expected = replies.ExpectedReplies(self._mailbox.now())
+        self._event_cursor = replies.EventCursor()
         self._end_upload()
         self._clock = HostClock()
 
@@ -253,7 +251,7 @@ class Session:
         if self._frames is not None:
             self._lose(f"it was cut for {duration_words(seconds)}")
 
-    def send_files(self, code: UserCode) -> None:
+    def send_files(self, code: calls.UserCode) -> None:
         """Send the user's code to the host; `HostPrepared` or `HostRefused` will follow.
 
         An upload that an earlier attempt has begun goes on.
@@ -292,7 +290,7 @@ class Session:
     def _say(self, kind: str, **about: object) -> None:
         self._send((wire.encode({"kind": kind, **about}),))
 
-    def _send(self, frame: Frame) -> None:
+    def _send(self, frame: calls.Frame) -> None:
         if self._frames is not None:
             self._frames.send(*frame)
 

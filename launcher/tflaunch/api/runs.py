@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tflaunch.api import notebook
 from tflaunch.api.functions import Values
-from tflaunch.api.notebook import CellOutput
 from tflaunch.api.values import Event, LogLine, Result, TaskResult
 from tflaunch.client import control_client, runs
 from tflaunch.client.follow import Follower, wait_for_end
@@ -180,7 +179,7 @@ class Run:
         """
         observer = self._observe()
         if notebook.is_running():
-            cell = CellOutput(observer.tasks)
+            cell = notebook.CellOutput(observer.tasks)
             Follower(observer, cell).run(None)
             cell.update(current_status(self.directory))
         else:

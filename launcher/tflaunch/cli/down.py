@@ -18,7 +18,6 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
 from tflaunch.explain.status import state_of_run
 from tflaunch.store import run_dir
-from tflaunch.store.run_dir import open_run
 from tflaunch_worker.readable import duration_words
 
 _MOMENT = 3.0  # seconds after which it says what it waits for
@@ -61,7 +60,7 @@ def down(run: str | None, grace: float | None, everything: bool) -> int:
     for path in found:
         try:
             stop_begun = functools.partial(_end_begun, path, grace)
-            code = locate_run(open_run(path)).stop_run(grace, say, stop_begun) or code
+            code = locate_run(run_dir.open_run(path)).stop_run(grace, say, stop_begun) or code
         except TflaunchError as error:
             if not everything:
                 raise

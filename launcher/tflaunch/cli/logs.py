@@ -15,7 +15,6 @@ from tflaunch.client import runs
 from tflaunch.client.observer import Observer, open_journal
 from tflaunch.client.run_list import run_to_explain
 from tflaunch.client.run_location import RunLocation, locate_run
-from tflaunch.client.runs import Outcome
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.plan import selectors
 from tflaunch.store.log_reader import LogReader
@@ -104,7 +103,7 @@ def _require_attempt(observer: Observer, attempt: int, may_come: bool) -> None:
     """Reject a future attempt, unless the run is live and followed (``may_come``)."""
     observer.catch_up()
     last = observer.job.attempt
-    if attempt > last and not (may_come and observer.outcome is Outcome.LIVE):
+    if attempt > last and not (may_come and observer.outcome is runs.Outcome.LIVE):
         known = f"its attempts are 0 to {last}" if last else "its only attempt is 0"
         raise TflaunchError(f"run {observer.directory.name} has no attempt {attempt}; {known}", EXIT_USAGE)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from tflaunch.client import runs
 from tflaunch.client.run_location import locate_run
-from tflaunch.client.runs import NoSupervisorError
 from tflaunch.core import policy
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.run_status import Status
@@ -35,7 +34,7 @@ class ControlClient:
         try:
             self._socket, self._carrier = locate_run(directory).connect_to_supervisor()
         except OSError:
-            raise NoSupervisorError(directory) from None
+            raise runs.NoSupervisorError(directory) from None
 
     def ask(self, kind: str, **about: Any) -> dict[str, Any]:
         """Send a request and return the reply.
@@ -77,7 +76,7 @@ class ControlClient:
         try:
             self._socket.sendall(wire.encode({"kind": kind, **fields}, body))
         except OSError:
-            raise NoSupervisorError(self._directory) from None
+            raise runs.NoSupervisorError(self._directory) from None
 
     def hear(self, patience: float | None = None) -> dict[str, Any] | None:
         """Return the next message, None after ``patience`` seconds; raises as `say`."""
@@ -113,7 +112,7 @@ class ControlClient:
         except (OSError, wire.WireError):
             data = b""
         if not data:
-            raise NoSupervisorError(self._directory)
+            raise runs.NoSupervisorError(self._directory)
 
 
 def request_stop(directory: Path, grace: float | None, number: int | None = None) -> None:
@@ -127,7 +126,7 @@ def request_stop(directory: Path, grace: float | None, number: int | None = None
     """
     try:
         ControlClient(directory).ask("stop", grace=grace, signal=number)
-    except NoSupervisorError:  # it has just ended, or has not begun
+    except runs.NoSupervisorError:  # it has just ended, or has not begun
         locate_run(directory).stop_unsupervised(grace)
 
 
@@ -140,8 +139,8 @@ def request_restart(directory: Path, tasks: Sequence[str]) -> list[str]:
     plan = runs.plan_of(directory)
     try:
         ControlClient(directory).ask("restart", tasks=list(tasks))
-    except NoSupervisorError:
-        raise NoSupervisorError(directory, f"; `tflaunch rerun {directory.name}` runs it again") from None
+    except runs.NoSupervisorError:
+        raise runs.NoSupervisorError(directory, f"; `tflaunch rerun {directory.name}` runs it again") from None
     return [task for task in tasks if not policy.can_be_restarted_alone(plan, plan.find(task))]
 
 

@@ -9,7 +9,6 @@ from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import RunLocation
-from tflaunch.client.runs import NoSupervisorError, Outcome
 from tflaunch.core import policy
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import summary
@@ -85,7 +84,7 @@ def until_end(
     observer: Observer, say: Callable[[str], None], time_left: Callable[[], float | None] = lambda: None
 ) -> int:
     """Show a run's messages until it ends; return and raise as `last_words`, and raise what ``time_left`` does."""
-    while observer.outcome is Outcome.LIVE:
+    while observer.outcome is runs.Outcome.LIVE:
         observer.wait(time_left())
         tell_news(observer, say)
     return last_words(observer, say)
@@ -105,7 +104,7 @@ def until_running(observer: Observer, say: Callable[[str], None], is_quiet: bool
         tell_news(observer, tell)
         if policy.gang_started(observer.job):
             return None
-        if observer.outcome is not Outcome.LIVE:
+        if observer.outcome is not runs.Outcome.LIVE:
             return last_words(observer, say if observer.exit_code else tell)
         observer.wait()  # no limit: the user waits for it, and can press Ctrl-C
 
@@ -156,7 +155,7 @@ class Follower:
         self._sink = sink
         self._reader = LogReader(observer.directory, observer.logs, observer.tasks)
         self._status: ControlClient | None = None
-        with suppress(NoSupervisorError):
+        with suppress(runs.NoSupervisorError):
             self._status = ControlClient(observer.directory) if sink.is_live else None
         self._viewed_at = 0.0
 
@@ -203,5 +202,5 @@ class Follower:
         self._viewed_at = time.monotonic()
         try:
             self._sink.update(self._status.ask_status())
-        except NoSupervisorError:
+        except runs.NoSupervisorError:
             self._status = None

@@ -14,7 +14,6 @@ from tflaunch.explain.status import state_of_run
 from tflaunch.plan.placeholders import name_without_values
 from tflaunch.store import journal, run_dir
 from tflaunch.store.history import Figures, last_moment
-from tflaunch.store.journal import first_and_last_record
 from tflaunch_worker.readable import age_words, duration_words, printable
 
 LIVE = "live"
@@ -114,7 +113,7 @@ def entry_of(directory: Path) -> RunEntry:
     """Return the entry of `overview` for the run in ``directory``."""
     unknown = RunEntry(directory.name)
     try:
-        found = first_and_last_record(run_dir.open_run(directory))
+        found = journal.first_and_last_record(run_dir.open_run(directory))
         location = locate_run(directory)
         if found is None:
             return unknown._replace(**location.describe_run())

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from tflaunch.feature import features, load
 from tflaunch.store import run_dir
-from tflaunch.store.run_dir import JOURNAL_NAME, SOCKET_NAME
 from tflaunch_worker import linux
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class RunLocation:
 
     def describe_run(self) -> dict[str, Any]:
         """Return the row of `ls` for a run without records, as fields of `RunEntry`."""
-        return {"state": "unreadable" if os.path.lexists(self.directory / JOURNAL_NAME) else "not begun"}
+        return {"state": "unreadable" if os.path.lexists(self.directory / run_dir.JOURNAL_NAME) else "not begun"}
 
     def describe_wait(self) -> str | None:
         """Return a sentence about a run that waits or could not begin; None once begun."""
@@ -84,7 +83,7 @@ class RunLocation:
 
     def connect_to_supervisor(self) -> tuple[socket.socket, subprocess.Popen[bytes] | None]:
         """Connect to the supervisor, or raise OSError; return socket and relaying process."""
-        return linux.connect_to(str(self.directory), SOCKET_NAME), None
+        return linux.connect_to(str(self.directory), run_dir.SOCKET_NAME), None
 
     def wait_until_begun(self, say: Callable[[str], None], pause: Callable[[float], None]) -> None:
         """Wait until the run has a journal, if it has to wait; say what it waits for."""

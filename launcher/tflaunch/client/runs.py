@@ -12,7 +12,6 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SupervisedElsewhereError,
 from tflaunch.plan.model import Plan
 from tflaunch.store import run_dir
 from tflaunch.store.journal import first_and_last_record, first_record, not_begun, readable
-from tflaunch.store.run_dir import RESERVE_NAME, SOCKET_NAME, open_run, runs_directory
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
 from tflaunch_worker import linux, orphans
@@ -35,7 +34,7 @@ def find_run(name: str | None = None) -> Path:
     known = run_dir.newest_first()
     found = known if name is None else _matching(known, name)
     if not found:
-        there_are = f"the runs are {_listed(known)}" if known else _NO_RUNS.format(runs_directory())
+        there_are = f"the runs are {_listed(known)}" if known else _NO_RUNS.format(run_dir.runs_directory())
         if name is None:
             raise TflaunchError(there_are, EXIT_USAGE)
         what = f"{name!r} is a task, not a run" if ":" in name else f"there is no run {name!r}"
@@ -50,7 +49,7 @@ def find_run(name: str | None = None) -> Path:
 
 
 def _opened(path: Path) -> Path:
-    open_run(path)
+    run_dir.open_run(path)
     if not locate_run(path).has_files_here:
         raise SupervisedElsewhereError(path)
     return path
@@ -149,7 +148,7 @@ def describe_loss(path: Path) -> str:
     if loss := locate_run(path).describe_loss():
         return loss
     run, lease = path.name, plan_of(path).lease
-    if not any((path / name).exists() for name in (SOCKET_NAME, RESERVE_NAME)):
+    if not any((path / name).exists() for name in (run_dir.SOCKET_NAME, run_dir.RESERVE_NAME)):
         # Only a supervisor that ends by itself removes them.
         return f"{run} has ended, but the last records of its journal are lost: there was no room for them"
     if lease == 0:

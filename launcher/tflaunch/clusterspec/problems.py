@@ -10,7 +10,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tflaunch.clusterspec import model
-from tflaunch.clusterspec.model import Spec, written_fields
 from tflaunch.clusterspec.values import COUNT_FORM, InvalidValueError, Location, format_place, nearest_name, show_value
 from tflaunch.errors import Problem
 
@@ -86,12 +85,12 @@ FOREIGN_FIELDS: Mapping[Any, Mapping[str, str]] = {
 """Part of a spec to fields of other tools that users often write into it, and the remedy for each."""
 
 
-def validate_data(data: object) -> Spec | list[Problem]:
+def validate_data(data: object) -> model.Spec | list[Problem]:
     """Return the spec in ``data``, as a parser returns it, or all its problems."""
     if whole := _manifest_in(data):
         return [whole]
     try:
-        return Spec.model_validate(data)
+        return model.Spec.model_validate(data)
     except ValidationError as error:
         return problems_in(error, data)
 
@@ -142,10 +141,10 @@ def _unknown_field(value: object, location: Location, declared: Any) -> tuple[st
     name, part = str(location[-1]), _declared_at(location[:-1])
     if foreign := FOREIGN_FIELDS.get(part, {}).get(name):
         hint = foreign
-    elif guess := nearest_name(name, written_fields(part)):
+    elif guess := nearest_name(name, model.written_fields(part)):
         hint = f"did you mean {guess!r}?"
     else:
-        hint = "the fields here are " + ", ".join(written_fields(part))
+        hint = "the fields here are " + ", ".join(model.written_fields(part))
     return f"unknown field {show_value(name)}", hint
 
 
@@ -155,7 +154,7 @@ def _missing(value: object, location: Location, declared: Any) -> tuple[str, str
 
 
 def _not_an_object(value: object, location: Location, declared: Any) -> tuple[str, str]:
-    fields = written_fields(declared)
+    fields = model.written_fields(declared)
     example = json.dumps(_EXAMPLES[declared])
     return f"must be an object with {', '.join(fields)}, not {show_value(value)}", f"write for example {example}"
 
@@ -192,7 +191,7 @@ _SENTENCES: Mapping[str, Callable[[object, Location, Any], tuple[str, str]]] = {
 
 def _declared_at(location: Location) -> Any:
     """Return the type that the model declares at a location, None if it declares none."""
-    declared: Any = Spec
+    declared: Any = model.Spec
     for part in location:
         if isinstance(declared, type) and issubclass(declared, BaseModel):
             field = declared.model_fields.get(str(part))

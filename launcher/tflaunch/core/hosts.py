@@ -10,7 +10,6 @@ from tflaunch.core import events, lost_hosts, policy, restart_budget, restart_ru
 from tflaunch.core.actions import AbandonHost, Action, SendFiles
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.phases import Step, fail, save, welcome
-from tflaunch.core.restart_budget import Failure
 from tflaunch.core.states import CODE, HostPhase, HostState, TaskPhase, TaskState, Unended
 from tflaunch.plan import gpu_shares
 from tflaunch.plan.model import TaskPlan
@@ -278,9 +277,9 @@ def _wait_for(job: Job, host: HostState, waiting: list[TaskPlan], now: float) ->
     return fail(job, lost_hosts.culprit_of(job, [host], now), now, may_retry=False)
 
 
-def _loss(job: Job, host: HostState) -> Failure:
+def _loss(job: Job, host: HostState) -> restart_budget.Failure:
     """Return the failure of a task that was lost with its host, for the task's budget."""
-    return Failure("", is_free=host.is_drained or policy.waits_for_lost_hosts(job))
+    return restart_budget.Failure("", is_free=host.is_drained or policy.waits_for_lost_hosts(job))
 
 
 def _move_tasks(job: Job, host: str, waiting: list[TaskPlan], now: float) -> Step:
@@ -304,7 +303,7 @@ def _is_missed(job: Job, task: TaskPlan) -> bool:
     return policy.restarts_alone(job.plan, task) and (was_lost or state.resume_at is not None)
 
 
-def replace_alone(job: Job, name: str, failure: Failure, now: float) -> Step:
+def replace_alone(job: Job, name: str, failure: restart_budget.Failure, now: float) -> Step:
     """Restart a task alone if its budget allows; else go on without it, or fail."""
     task = job.tasks[name]
     answer = restart_budget.decide_restart(task.budget, job.plan.restart, failure, now, f"{job.run} {name}")

@@ -16,7 +16,6 @@ from tflaunch.plan.model import Plan
 from tflaunch_worker import schema
 from tflaunch_worker.agent import orders
 from tflaunch_worker.readable import printable
-from tflaunch_worker.schema import Schema
 
 _LATEST = 2.0**40  # seconds: beyond any clock, yet safe for arithmetic with times
 _MAX_CODE = 255
@@ -31,8 +30,8 @@ def _ending(name: str, value: Any) -> Any:
 
 _time, _code, _text = schema.number(-_LATEST, _LATEST), schema.integer(0, _MAX_CODE), schema.text()
 _object = schema.mapping_of(_text, lambda _, value: value)
-_EVERY: Schema = {"kind": _text, "time": _time, "now": schema.optional(_time)}
-_OF_KIND: Mapping[str, Schema] = {
+_EVERY: schema.Schema = {"kind": _text, "time": _time, "now": schema.optional(_time)}
+_OF_KIND: Mapping[str, schema.Schema] = {
     "plan": {
         "now": _time, "run": _text, "logs": orders.word, "plan": _object,
         "protocol": schema.optional(_code), "version": schema.optional(_text),

@@ -14,7 +14,6 @@ from tflaunch.feature import engines, features, find_host_maker, served_fields
 from tflaunch.feature import load as load_place
 from tflaunch.plan import lint, placement, planner
 from tflaunch.plan import model as planning
-from tflaunch.plan.model import Plan
 
 
 def read_spec(
@@ -41,7 +40,7 @@ def plan_spec(
     command: Sequence[str] = (),
     *,
     is_detached: bool = False,
-) -> tuple[Plan, list[Problem]]:
+) -> tuple[planning.Plan, list[Problem]]:
     """Return the plan of a spec, and its warnings; takes arguments and raises as `read_spec`."""
     spec, warnings = read_spec(file, settings, name, command)
     warnings += lint.unused_image(spec)
@@ -117,7 +116,7 @@ def _with_origin(spec: Spec, problem: Problem) -> Problem:
     return problem
 
 
-def make_plan(directory: Path, spec: Spec, is_detached: bool = False) -> Plan:
+def make_plan(directory: Path, spec: Spec, is_detached: bool = False) -> planning.Plan:
     """Return the plan of an error-free spec; its paths are relative to ``directory``.
 
     The tasks of a detached run outlive its supervisor by the usual lease, even on this machine, so that the run

@@ -9,7 +9,6 @@ from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.core.states import TaskState
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.causes import describe, describe_exit, left_behind, named
-from tflaunch.explain.summary import Tail
 from tflaunch.explain.wording import listed
 from tflaunch_worker.readable import duration_words, signal_name
 
@@ -28,7 +27,7 @@ def quiet_disaster(alone: list[str], why: str) -> list[str]:
     ]
 
 
-def hint_news(before: Job, event: Event, after: Job, tail: Tail) -> list[str]:
+def hint_news(before: Job, event: Event, after: Job, tail: summary.Tail) -> list[str]:
     """Return a hint for an evaluator or sidecar that failed for good."""
     task = after.tasks.get(event.task) if isinstance(event, TaskGone) else None
     if task is None or task is before.tasks[task.task] or not task.exit.code:
@@ -41,7 +40,7 @@ def hint_news(before: Job, event: Event, after: Job, tail: Tail) -> list[str]:
     return [f"hint: {hint}"] if hint is not None else []
 
 
-def task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, tail: Tail) -> list[str]:
+def task_news(before: Job, event: TaskExited | TaskNotStarted, after: Job, tail: summary.Tail) -> list[str]:
     """Return messages about a single task that ended while the job continues."""
     task = after.tasks.get(event.task)
     if task is None or task is before.tasks[event.task]:
@@ -144,14 +143,14 @@ def return_news(before: Job, event: PortOpened, after: Job) -> list[str]:
     return [f"{task.task} is back: it listens again (attempt {task.attempt})"] if is_back else []
 
 
-def repeat_news(job: Job, tail: Tail) -> list[str]:
+def repeat_news(job: Job, tail: summary.Tail) -> list[str]:
     """Return the message that another attempt follows at once."""
     assert job.culprit is not None
     is_told = job.culprit.cause is not Cause.TASK  # when it happened
     return [] if is_told else [f"{summary.cause_of_restart(job, tail)}; {summary.restart_name(job)} follows"]
 
 
-def verdict_news(before: Job, job: Job, now: float, tail: Tail) -> str:
+def verdict_news(before: Job, job: Job, now: float, tail: summary.Tail) -> str:
     """Return the message that another attempt follows, with its cause and wait."""
     assert job.deadlines.resume_at is not None
     wait = max(job.deadlines.resume_at - now, 0.0)

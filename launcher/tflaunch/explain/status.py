@@ -12,7 +12,6 @@ from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.states import HostPhase, HostState, Measure, TaskPhase, TaskState
 from tflaunch.explain import causes, cluster_formation, summary
-from tflaunch.explain.cluster_formation import Forming
 from tflaunch.explain.run_status import CheckpointStatus, HangStatus, HostStatus, Status, TaskStatus
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import TaskPlan
@@ -101,7 +100,7 @@ def _reason(culprit: Culprit, job: Job) -> str:
     return causes.describe(culprit, job.plan) + exception
 
 
-def _forming(job: Job, inputs: StatusInputs) -> Forming | None:
+def _forming(job: Job, inputs: StatusInputs) -> cluster_formation.Forming | None:
     found = cluster_formation.forming(job, inputs.known)
     return None if found is None else found._replace(since=_since_epoch(found.since, inputs))
 

@@ -11,8 +11,6 @@ from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job
 from tflaunch.core.states import HostPhase, TaskState
 from tflaunch.explain import causes, cluster_formation, hints, startup_messages
-from tflaunch.explain.causes import describe
-from tflaunch.explain.hints import Facts
 from tflaunch.explain.wording import counted, listed, process_of
 from tflaunch.plan import attempts
 from tflaunch.plan.model import CODE_DIRECTORY, Plan
@@ -283,9 +281,9 @@ def hint_for(job: Job, name: str, tail: Tail) -> str | None:
     return hints.find_hint(tail(name, _LOOKED_AT), _facts(job, name))
 
 
-def _facts(job: Job, name: str) -> Facts:
+def _facts(job: Job, name: str) -> hints.Facts:
     process, task = job.plan.find(name), job.tasks[name]
-    return Facts(
+    return hints.Facts(
         strategy=job.plan.strategy,
         task=name,
         role=process.role,
@@ -329,7 +327,7 @@ def cause_of_restart(job: Job, tail: Tail) -> str:
     """Return a sentence about the first cause, with its exception."""
     assert job.culprit is not None
     is_own = job.culprit.cause is Cause.TASK and job.culprit.signal not in _FROM_OUTSIDE
-    return describe(job.culprit, job.plan) + (exception_of(job.tasks[job.culprit.name], tail) if is_own else "")
+    return causes.describe(job.culprit, job.plan) + (exception_of(job.tasks[job.culprit.name], tail) if is_own else "")
 
 
 def exception_of(task: TaskState, tail: Tail) -> str:

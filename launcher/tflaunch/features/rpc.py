@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from tflaunch.agents import calls
-from tflaunch.agents.calls import UserCode
 from tflaunch.core import event_records
 from tflaunch.transport.base import AgentConnector, Link, LinkError
 from tflaunch_worker import wire
@@ -64,7 +63,7 @@ class AgentRpc:
         self._say(kind, order=self._order, **about)
         return self._wait_for(events, wait)
 
-    def send_code(self, code: UserCode, wait: float) -> None:
+    def send_code(self, code: calls.UserCode, wait: float) -> None:
         """Send the user's code to the host as a run does.
 
         The agent has ``wait`` seconds to acknowledge each part.

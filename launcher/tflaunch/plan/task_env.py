@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from tflaunch.clusterspec.templates import quote
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.plan import gpu_shares
-from tflaunch.plan.gpu_shares import Member
 from tflaunch.plan.model import AUTO, Machine, is_made
 from tflaunch.plan.tf_config import has_cluster, members
 
@@ -94,7 +93,7 @@ class Places:
 class Environments:
     """The environments of the processes of one plan."""
 
-    def __init__(self, spec: Spec, machine: Machine, places: Places, tasks: Sequence[Member]) -> None:
+    def __init__(self, spec: Spec, machine: Machine, places: Places, tasks: Sequence[gpu_shares.Member]) -> None:
         """Prepare for the cluster's ``tasks``, which share machines and GPUs."""
         self._spec = spec
         self._strategy = spec.effective_strategy()

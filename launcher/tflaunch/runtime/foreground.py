@@ -21,7 +21,6 @@ from tflaunch.runtime import wiring
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.runtime.watchers import Findings
-from tflaunch.runtime.wiring import Runtime
 from tflaunch.transport.base import AgentConnector, Link
 from tflaunch_worker import signals
 from tflaunch_worker.readable import duration_words
@@ -39,7 +38,7 @@ def execute(plan: Plan, config: RunConfig, connectors: Mapping[str, AgentConnect
     mailbox = Mailbox()
     job = step.begin_job(config.directory.run, plan, mailbox.now())
 
-    def begin(run: Run, runtime: Runtime) -> None:
+    def begin(run: Run, runtime: wiring.Runtime) -> None:
         runtime.watchers.each(lambda watcher: watcher.begin(), TflaunchError)
         run.execute(links)
 
@@ -62,7 +61,7 @@ def resume(
     earlier = 1 + sum(record["kind"] == "supervisor" for record in records)
     mailbox = Mailbox()
 
-    def go_on(run: Run, runtime: Runtime) -> None:
+    def go_on(run: Run, runtime: wiring.Runtime) -> None:
         run.recall(records[1:])
         runtime.watchers.each(lambda watcher: watcher.recall(list(records[1:])))
         if stop is not None:
@@ -77,7 +76,7 @@ def _supervise(
     config: RunConfig,
     connectors: Mapping[str, AgentConnector],
     mailbox: Mailbox,
-    serve: Callable[[Run, Runtime], None],
+    serve: Callable[[Run, wiring.Runtime], None],
     fencing: int = 0,
     records: int = 0,
 ) -> int:
@@ -110,7 +109,7 @@ def _supervise(
     return code
 
 
-def _end_without_resources(run: Run, runtime: Runtime, error: Exception) -> None:
+def _end_without_resources(run: Run, runtime: wiring.Runtime, error: Exception) -> None:
     """End the tasks if an error is for want of memory or processes."""
     if sentence := out_of_resources(error):
         job, now = run.job, runtime.collaborators.mailbox.now()
@@ -125,7 +124,7 @@ def _end_without_resources(run: Run, runtime: Runtime, error: Exception) -> None
         raise TflaunchError(sentence, code) from None
 
 
-def _last_words(run: Run, runtime: Runtime, findings: Findings) -> int:
+def _last_words(run: Run, runtime: wiring.Runtime, findings: Findings) -> int:
     """Print how the run ended; return tflaunch's exit code."""
     runtime.journal.settle()
     exit_code = run.exit_code or findings.exit_code
@@ -144,7 +143,7 @@ def _last_words(run: Run, runtime: Runtime, findings: Findings) -> int:
     return exit_code
 
 
-def _losses(runtime: Runtime) -> list[str]:
+def _losses(runtime: wiring.Runtime) -> list[str]:
     """Return messages about output, files and records lost because the disk was full."""
     lines = runtime.collaborators.log_sink.trouble() + runtime.left_files.trouble()
     if runtime.journal.lost:

@@ -34,7 +34,6 @@ from tflaunch.runtime.watchers import Supervision, Watchers
 from tflaunch.store import log_writer, run_dir
 from tflaunch.store.journal import Journal, first_record, not_begun, read_journal, readable
 from tflaunch.store.log_sink import OutputSink
-from tflaunch.store.run_dir import RunDirectory
 from tflaunch.transport.base import AgentConnector, Link, LinkError, LoginBound
 from tflaunch.transport.connect import connectors_for
 from tflaunch.tui.screen import Screen
@@ -83,7 +82,7 @@ def start(plan: Plan, config: RunConfig) -> int:
 
 
 @contextmanager
-def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: bytes) -> Iterator[RunDirectory]:
+def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: bytes) -> Iterator[run_dir.RunDirectory]:
     """Create the directory of a run, if this machine can supervise it.
 
     It is deleted if an exception, Ctrl-C included, leaves the context before the run has begun.
@@ -99,7 +98,7 @@ def new_directory(plan: Plan, log_directory: Path | None, suffix: str, spec: byt
     require_descriptors(len(plan.hosts), len(plan.processes()))
     if log_directory is not None:
         log_writer.require_own_logs(log_directory, [process.task for process in plan.processes()])
-    directory = RunDirectory(plan.name, log_directory)
+    directory = run_dir.RunDirectory(plan.name, log_directory)
     try:
         directory.keep_spec(suffix, spec)
         yield directory
@@ -136,7 +135,7 @@ def take_over(
         raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)
     locate_run(path).require_verb("resume")
     _require_same_protocol(path, records[0], job.plan)
-    directory = RunDirectory.existing(path, Path(records[0]["logs"]))
+    directory = run_dir.RunDirectory.existing(path, Path(records[0]["logs"]))
     if job.plan.lease == 0:
         look_at(connectors_for(job.original, path))  # also kills tasks of killed agents, so the message is true
         why = "ended with its supervisor, because timeouts.lease is 0"
@@ -206,7 +205,7 @@ def _tell_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable
     if records[-1]["kind"] == "ended":
         return
     run_dir.take_lock(path)
-    config = RunConfig(RunDirectory.existing(path, Path(records[0]["logs"])), None, say)
+    config = RunConfig(run_dir.RunDirectory.existing(path, Path(records[0]["logs"])), None, say)
     journal, mailbox = Journal(config.directory, len(records)), Mailbox()
     first = replay.first_job(records[0])
     service = Service(first, str(config.directory.logs), mailbox, {})
@@ -257,7 +256,7 @@ def code_for_hosts(plan: Plan, directory: Path | None = None) -> UserCode | None
     return code
 
 
-def start_supervisor(plan: Plan, directory: RunDirectory, *, is_owned: bool) -> None:
+def start_supervisor(plan: Plan, directory: run_dir.RunDirectory, *, is_owned: bool) -> None:
     """Start a supervisor for a plan; return once other processes can see the run.
 
     It has an interpreter of its own: a program may have threads, which a fork does not copy, and another interpreter.
@@ -291,7 +290,7 @@ def start_supervisor(plan: Plan, directory: RunDirectory, *, is_owned: bool) -> 
 
 def supervise_order(order: dict[str, Any]) -> None:
     """Supervise the run that `start_supervisor` describes; never returns."""
-    directory = RunDirectory.existing(Path(order["run"]), Path(order["logs"]))
+    directory = run_dir.RunDirectory.existing(Path(order["run"]), Path(order["logs"]))
     plan = serialize.from_json(order["plan"])
 
     def run(begun: Callable[[], None]) -> int:

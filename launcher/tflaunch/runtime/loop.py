@@ -30,7 +30,6 @@ from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.feature import find_task_starter
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import attempts, placeholders, task_env
-from tflaunch.plan.attempts import addresses
 from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
 from tflaunch.plan.tensorboard import is_board
 from tflaunch.plan.tf_config import has_cluster, visible_roles
@@ -250,7 +249,7 @@ class Run:
     def _addresses(self, plan: Plan) -> bytes:
         """Return the addresses of a plan's tasks as JSON, the same object each time."""
         if self._cluster[0] is not plan:
-            self._cluster = plan, json.dumps(addresses(plan), separators=(",", ":")).encode("ascii")
+            self._cluster = plan, json.dumps(attempts.addresses(plan), separators=(",", ":")).encode("ascii")
         return self._cluster[1]
 
     def _start_order(self, action: StartTask, process: TaskPlan) -> dict[str, object]:

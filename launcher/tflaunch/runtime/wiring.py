@@ -26,7 +26,6 @@ from tflaunch.store.journal import Journal
 from tflaunch.store.left_files import LeftFileStore
 from tflaunch.store.log_sink import LogSink, OutputSink
 from tflaunch.store.log_writer import Marks
-from tflaunch.store.run_dir import RunDirectory, left_files_in
 from tflaunch.transport.base import AgentConnector
 from tflaunch_worker import fields
 from tflaunch_worker.readable import printable
@@ -72,7 +71,7 @@ def open_runtime(
     journal = Journal(directory, records)
     sink = config.sink([process.task for process in plan.processes()])
     log_sink = LogSink(directory.logs, Marks(directory.marks), directory.times, sink, mailbox)
-    left_files = LeftFileStore(left_files_in(directory.path))
+    left_files = LeftFileStore(run_dir.left_files_in(directory.path))
     limits = plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat
     terms = Terms(directory.run, *limits, fencing, private=plan.network == PRIVATE)
     threads = ThreadPoolExecutor(_AT_ONCE, "reach")  # no limit: its threads have theirs
@@ -118,7 +117,7 @@ def open_runtime(
         _wait_for_reader(sink, lock, patience(), directory)
 
 
-def _wait_for_reader(sink: OutputSink, lock: int, patience: float | None, directory: RunDirectory) -> None:
+def _wait_for_reader(sink: OutputSink, lock: int, patience: float | None, directory: run_dir.RunDirectory) -> None:
     """Let the output reader drain what is left; the run itself is over."""
     if sink.close(limit=_FLUSH):
         return

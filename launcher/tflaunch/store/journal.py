@@ -16,9 +16,7 @@ from tflaunch.core.annotations import Annotation
 from tflaunch.core.event_records import kind_of
 from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
-from tflaunch.core.replay import JOURNAL_FORMAT, DamagedRecordError, OtherFormatError, check_record
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.private_files import open_to_append
 from tflaunch.store.run_dir import JOURNAL_NAME, RESERVE_NAME, RunDirectory
 from tflaunch_worker import wire
 
@@ -62,8 +60,8 @@ def parse_record(line: bytes, number: int) -> dict[str, Any]:
     try:
         record = wire.parse(line, max_values=_MOST_VALUES)
     except ValueError as error:
-        raise DamagedRecordError(number, str(error)) from None
-    return check_record(record, number)
+        raise replay.DamagedRecordError(number, str(error)) from None
+    return replay.check_record(record, number)
 
 
 @contextmanager
@@ -75,14 +73,14 @@ def readable(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except OtherFormatError as error:
+    except replay.OtherFormatError as error:
         message = (
             f"run {path.name} was recorded by another version of tflaunch (journal format {error.form}; this version "
-            f"reads format {JOURNAL_FORMAT}); use that version, or delete {path}; "
+            f"reads format {replay.JOURNAL_FORMAT}); use that version, or delete {path}; "
             f"what its tasks wrote is in {path / 'logs'}"
         )
         raise TflaunchError(message, EXIT_INTERNAL) from None
-    except DamagedRecordError as error:
+    except replay.DamagedRecordError as error:
         message = (
             f"run {path.name}: line {error.number + 1} of {path / JOURNAL_NAME} is damaged ({error.reason}); "
             f"what its tasks wrote is in {path / 'logs'}"
@@ -169,7 +167,7 @@ class Journal:
 
     def __init__(self, directory: RunDirectory, records: int = 0) -> None:
         """Open the journal of a run, which already has ``records`` records."""
-        self._file = open_to_append(directory.path / JOURNAL_NAME)
+        self._file = private_files.open_to_append(directory.path / JOURNAL_NAME)
         self._seq = records
         self._waiting = b""
         self._dropped = 0
@@ -191,7 +189,7 @@ class Journal:
 
     def record_plan(self, directory: RunDirectory, plan: dict[str, Any], now: float, version: str = "") -> None:
         """Write the first record; ``now``: start of the job; ``version``: of tflaunch."""
-        versions = {"format": JOURNAL_FORMAT, "protocol": wire.PROTOCOL, "version": version}
+        versions = {"format": replay.JOURNAL_FORMAT, "protocol": wire.PROTOCOL, "version": version}
         about = {"run": directory.run, "logs": str(directory.logs), "plan": plan}
         self._write([{"kind": "plan", **versions, "now": now, **about}])
 

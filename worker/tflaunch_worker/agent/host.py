@@ -20,7 +20,6 @@ from tflaunch_worker.agent.task_processes import Adopted, TaskProcesses
 from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.feature import features, load
 from tflaunch_worker.inspect.usage import Measurer
-from tflaunch_worker.process_state import TaskSettings
 
 
 class Host:
@@ -38,7 +37,7 @@ class Host:
         self._loop = loop
         self.gpus = linux.count_gpus()
         self.max_files = process_state.raise_file_limit()
-        self.settings = TaskSettings(umask, self.max_files, linux.be_punctual())
+        self.settings = process_state.TaskSettings(umask, self.max_files, linux.be_punctual())
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
         self._checkpoints = Finder(loop, os.path.join(directory, TASKS_NAME))

@@ -17,13 +17,12 @@ import click
 from tflaunch import records
 from tflaunch.cli.arguments.unknown_options import answer_option
 from tflaunch.clusterspec import spec_file
-from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
 from tflaunch.clusterspec.values import parse_duration
 from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
 from tflaunch_worker.readable import duration_words
 
 STDIN = Path("-")
-_SPECS = tuple(Path("cluster" + suffix) for suffix in SUFFIXES)
+_SPECS = tuple(Path("cluster" + suffix) for suffix in spec_file.SUFFIXES)
 
 
 def specs_here() -> list[Path]:
@@ -145,7 +144,7 @@ class CommandAfterDashes(click.Command):
             raise click.UsageError(f"{answer.format_message()} {own}", context) from None
         if context.params.get("command") and not context.resilient_parsing:
             words = shlex.join(context.params["command"])
-            if Path(words).suffix in SUFFIXES:
+            if Path(words).suffix in spec_file.SUFFIXES:
                 raise click.UsageError(f"{words} is a second spec; {self.name} takes one: give each its own", context)
             raise click.UsageError(f"{words!r} is not expected here; a COMMAND goes after `--`: -- {words}", context)
         context.params["command"] = tuple(args[end + 1 :])
@@ -164,7 +163,7 @@ def source_name(path: Path) -> str:
     return "<stdin>" if path == STDIN else str(path)
 
 
-def read_file(path: Path) -> SpecFile:
+def read_file(path: Path) -> spec_file.SpecFile:
     """Return a spec's unparsed text, read from standard input for `-`.
 
     Raises:

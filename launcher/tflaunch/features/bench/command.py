@@ -20,7 +20,6 @@ from tflaunch.cli.arguments.spec import (
 )
 from tflaunch.errors import TflaunchError
 from tflaunch.features.bench import scaling, scaling_runs
-from tflaunch.features.bench.scaling import ScaledRun
 
 _MOST_WORKERS = 10_000
 _INTERRUPTED = 130
@@ -97,7 +96,7 @@ def bench(
     file, wanted = read_file(spec), scaling_runs.Wanted(steps, warm_up, limit, batch, worker_batch)
     plans, warnings = scaling_runs.plan_runs(file, settings, command, workers, wanted)
     warn(file.source, warnings)
-    runs: list[ScaledRun] = []
+    runs: list[scaling.ScaledRun] = []
     code, problem = 0, None
     try:
         for count, plan in plans.items():

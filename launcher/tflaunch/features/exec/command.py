@@ -21,7 +21,6 @@ from tflaunch.cli.arguments.select import choose, complete_runs_and_tasks
 from tflaunch.cli.arguments.spec import CommandAfterDashes, say
 from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient
-from tflaunch.client.runs import NoSupervisorError
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.wording import listed
 from tflaunch.interruptible import handle_signals, wait_readable
@@ -157,7 +156,7 @@ class RemoteCommands:
         self._ended: dict[str, Ended] = {}
         try:
             self._client = ControlClient(directory)
-        except NoSupervisorError as error:
+        except runs.NoSupervisorError as error:
             hint = f"exec needs a live run, and `tflaunch logs {directory.name}` shows what its tasks wrote"
             raise TflaunchError(f"{error}; {hint}", EXIT_USAGE) from None
 
@@ -173,7 +172,7 @@ class RemoteCommands:
         size, term = (_NO_TERMINAL, "") if terminal is None else (terminal.size, os.environ.get("TERM", ""))
         try:
             begun = self._client.ask("exec", task=task, argv=list(argv), term=term, **size)
-        except NoSupervisorError as error:
+        except runs.NoSupervisorError as error:
             raise TflaunchError(str(error), EXIT_INTERNAL) from None
         self._hosts = fields.texts(begun, "hosts")
         return self._hosts
@@ -193,7 +192,7 @@ class RemoteCommands:
                     self._tell(host, "end_input")
             while len(self._ended) < len(self._hosts):
                 self._serve(show)
-        except NoSupervisorError as error:
+        except runs.NoSupervisorError as error:
             raise TflaunchError(str(error), EXIT_INTERNAL) from None
         return {host: self._ended[host] for host in self._hosts}
 

@@ -16,7 +16,6 @@ from tflaunch.core.annotations import Annotations
 from tflaunch.core.job_state import Job
 from tflaunch.explain import cluster_formation, summary
 from tflaunch.explain.run_status import Status, absence_words, missing_words
-from tflaunch.explain.summary import FailedTask, JobFailure, Tail
 from tflaunch.explain.wording import counted
 from tflaunch.store.log_writer import tail
 
@@ -30,7 +29,7 @@ class Explanation(NamedTuple):
     restarts: int
     sentence: str
     hang: str | None = None
-    culprit: FailedTask | None = None
+    culprit: summary.FailedTask | None = None
     hint: str | None = None
     also_stopped: tuple[str, ...] = ()
     not_restarted: str | None = None
@@ -39,7 +38,7 @@ class Explanation(NamedTuple):
     next: tuple[str, ...] = ()
 
 
-def explain_run(job: Job, current: Status, tail: Tail, now: float, known: Annotations) -> Explanation:
+def explain_run(job: Job, current: Status, tail: summary.Tail, now: float, known: Annotations) -> Explanation:
     """Explain a run."""
     has_failed = bool(job.exit_code) and job.culprit is not None
     found = summary.failure(job, tail, known) if has_failed else None
@@ -52,7 +51,7 @@ def explain_run(job: Job, current: Status, tail: Tail, now: float, known: Annota
     return about._replace(**shared, unended=tuple(summary.unended(job)))
 
 
-def _sentence(job: Job, current: Status, tail: Tail, now: float) -> str:
+def _sentence(job: Job, current: Status, tail: summary.Tail, now: float) -> str:
     if job.exit_code == 0:
         return summary.summary(job, current.logs, tail).partition("\n")[0]
     if current.exit_code is not None:
@@ -70,7 +69,7 @@ def _sentence(job: Job, current: Status, tail: Tail, now: float) -> str:
     return "; ".join([state, *missing, *cluster_formation.servers_ended(job)])
 
 
-def _next(current: Status, found: JobFailure | None) -> tuple[str, ...]:
+def _next(current: Status, found: summary.JobFailure | None) -> tuple[str, ...]:
     if current.exit_code is None:
         if current.supervisor == "dead":
             return (f"tflaunch up --resume {current.run}", f"tflaunch down {current.run}")

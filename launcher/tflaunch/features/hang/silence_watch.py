@@ -12,8 +12,6 @@ from tflaunch.explain.run_status import Status
 from tflaunch.features.hang import hang, looks
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.evidence_collector import PATIENCE, Collector
-from tflaunch.features.hang.hang import Verdict
-from tflaunch.features.hang.looks import Look
 from tflaunch.features.hang.silence import (
     WINDOW,
     Limits,
@@ -53,7 +51,7 @@ class SilenceWatch:
         self._plan = supervision.job.original
         self._record = SilenceRecord(read_silences(supervision.config.directory.path, self._plan), self._scale)
         self._is_noticed, self._is_held = is_noticed, False
-        self._looks: list[Look] = []
+        self._looks: list[looks.Look] = []
         self._look_at = 0.0
         self._restart(self._mailbox.now())
         fixed = self._plan.timeouts.stall
@@ -153,7 +151,7 @@ class SilenceWatch:
 
     # ---- looks at tasks that are silent
 
-    def _see(self, seen: Look, verdict: Verdict, stage: Stage, silence: float, limit: Limits) -> None:
+    def _see(self, seen: looks.Look, verdict: hang.Verdict, stage: Stage, silence: float, limit: Limits) -> None:
         """Say that the tasks hang, or end them, as far as this look and those before agree."""
         fixed = self._plan.timeouts.stall
         if looks.is_held(seen):  # by a person, who may go on
@@ -195,12 +193,12 @@ class SilenceWatch:
         may_hang = is_training or looks.wait_for_peers(last[-1])
         return is_long and is_whole and may_hang and all(each.evidence.keys() == seen for each in last)
 
-    def _notice(self, verdict: Verdict) -> None:
+    def _notice(self, verdict: hang.Verdict) -> None:
         if not self._is_noticed:
             self._is_noticed = True
             self._mailbox.put(HangNoticed(self._job.attempt, printable(verdict.sentence)))
 
-    def _end(self, verdict: Verdict, message: str) -> None:
+    def _end(self, verdict: hang.Verdict, message: str) -> None:
         place = verdict.groups[0].place if verdict.groups else ""
         message = f"{message}; the stacks of the tasks are in their logs"
         self._mailbox.put(JobHung(self._job.attempt, printable(message), printable(place)))

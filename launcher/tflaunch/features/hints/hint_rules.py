@@ -12,7 +12,6 @@ from tflaunch.core.restart_rules import is_error_of_peer
 from tflaunch.explain.causes import failure_words
 from tflaunch.explain.hints import Facts
 from tflaunch_worker import failures
-from tflaunch_worker.failures import Failure
 from tflaunch_worker.readable import printable
 
 _LAST_WORDS = 20  # lines examined for a task that ended without a traceback
@@ -394,12 +393,12 @@ def saw_peer_vanish(lines: Sequence[str]) -> bool:
     return _may_be_of_peer(ended_by) or said[0].startswith(_ABORTED)
 
 
-def _may_be_of_peer(ended_by: Failure | None) -> bool:
+def _may_be_of_peer(ended_by: failures.Failure | None) -> bool:
     """Whether a peer or the network may have caused how a task ended."""
     return ended_by is None or not ended_by.kind or is_error_of_peer(ended_by.kind)
 
 
-def _last_words(lines: list[str], ended_by: Failure | None) -> list[str]:
+def _last_words(lines: list[str], ended_by: failures.Failure | None) -> list[str]:
     """Return the last traceback with those chained to it, or else the last lines."""
     if ended_by is None or not ended_by.kind:
         return lines[-_LAST_WORDS:]

@@ -14,14 +14,6 @@ from typing import Any
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import EXIT_PREFLIGHT, Problem, TflaunchError
 from tflaunch.features.kubernetes import kubectl, pods
-from tflaunch.features.kubernetes.kubectl import (
-    POD_CONTAINER,
-    RUN_LABEL,
-    KubectlError,
-    KubernetesPlan,
-    cluster_of,
-    made_in,
-)
 from tflaunch.features.kubernetes.pod_connectors import connect_pods
 from tflaunch.features.kubernetes.pods import label
 from tflaunch.features.kubernetes.strategic_merge import merged
@@ -80,27 +72,27 @@ class PodHosts(HostMaker):
         Raises:
             TflaunchError: Kubernetes cannot be reached, or refuses them.
         """
-        is_ours = cluster_of(plan).objects
+        is_ours = kubectl.cluster_of(plan).objects
         return create_owned(pods.for_run(plan, run), run) if is_ours else plan
 
     @contextmanager
     def deleted_after(self, plan: Plan, run: str, say: Callable[[str], None]) -> Iterator[None]:
         """Delete these objects on exit."""
-        cluster = cluster_of(plan)
+        cluster = kubectl.cluster_of(plan)
         try:
             yield
         finally:
             try:
                 delete_objects(cluster, run)
-            except (KubectlError, KeyboardInterrupt) as error:
-                words = ("delete", "statefulsets,services", f"--selector={RUN_LABEL}={run}")
+            except (kubectl.KubectlError, KeyboardInterrupt) as error:
+                words = ("delete", "statefulsets,services", f"--selector={kubectl.RUN_LABEL}={run}")
                 command, why = shlex.join(cluster.command(*words)), str(error) or "interrupted"
                 say(f"warning: the pods of {run} were not deleted: {why}; `{command}` deletes them")
 
     def connectors_for(self, plan: Plan, run: str) -> dict[str, Any]:
         """Return the connector of each pod."""
         hosts = [host for host in plan.hosts if is_made(host.engine)]
-        return dict(connect_pods(cluster_of(plan), run, hosts, plan.timeouts.connect))
+        return dict(connect_pods(kubectl.cluster_of(plan), run, hosts, plan.timeouts.connect))
 
 
 def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -> Plan:
@@ -112,7 +104,7 @@ def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -
         TflaunchError: Kubernetes cannot be reached, or refuses them.
     """
     try:
-        cluster = kubectl.pinned(cluster_of(plan))
+        cluster = kubectl.pinned(kubectl.cluster_of(plan))
         things = [_completed(thing) for thing in json.loads(cluster.objects)]
         try:
             for thing in things if owner else ():
@@ -123,10 +115,10 @@ def create_owned(plan: Plan, run: str, owner: Mapping[str, str] | None = None) -
         except BaseException:
             delete_objects(cluster, run)  # an interrupted kubectl may have created some
             raise
-    except KubectlError as error:
+    except kubectl.KubectlError as error:
         message = f"Kubernetes does not make the pods: {error}; {REMEDY}"
         raise TflaunchError(message, EXIT_PREFLIGHT) from None
-    return plan._replace(made_hosts=made_in(cluster))
+    return plan._replace(made_hosts=kubectl.made_in(cluster))
 
 
 def _completed(thing: dict[str, Any]) -> dict[str, Any]:
@@ -137,22 +129,22 @@ def _completed(thing: dict[str, Any]) -> dict[str, Any]:
     return thing
 
 
-def delete_objects(cluster: KubernetesPlan, run: str, kinds: str = "statefulsets,services,pods") -> None:
+def delete_objects(cluster: kubectl.KubernetesPlan, run: str, kinds: str = "statefulsets,services,pods") -> None:
     """Ask Kubernetes to delete a run's objects, which takes a while after tasks end.
 
     Raises:
         KubectlError: Kubernetes did not take the request in time.
     """
-    command = ("delete", kinds, f"--selector={RUN_LABEL}={run}", "--ignore-not-found", "--wait=false")
+    command = ("delete", kinds, f"--selector={kubectl.RUN_LABEL}={run}", "--ignore-not-found", "--wait=false")
     kubectl.insist(lambda: kubectl.run_kubectl(cluster, *command), _DELETE_PATIENCE)
 
 
-def launcher_name(cluster: KubernetesPlan) -> str:
+def launcher_name(cluster: kubectl.KubernetesPlan) -> str:
     """Return the name of a supervisor's Job, account, Role, and RoleBinding."""
     return f"{cluster.name}-launcher"
 
 
-def note_of(cluster: KubernetesPlan) -> str:
+def note_of(cluster: kubectl.KubernetesPlan) -> str:
     """Describe a cluster, to find the run again."""
     return json.dumps(cluster._replace(objects="", supervisor="{}")._asdict())
 
@@ -162,7 +154,7 @@ def split_order(order: bytes) -> list[bytes]:
     return [order[start : start + _PART] for start in range(0, len(order), _PART)]
 
 
-def job(cluster: KubernetesPlan, run: str, parts: int, user: str) -> dict[str, Any]:
+def job(cluster: kubectl.KubernetesPlan, run: str, parts: int, user: str) -> dict[str, Any]:
     """Return the supervisor's Job, which starts no pod until its parallelism is 1.
 
     ``parts`` is the number of parts of its order; ``user`` starts the run, and other machines find it by this name.
@@ -176,7 +168,7 @@ def job(cluster: KubernetesPlan, run: str, parts: int, user: str) -> dict[str, A
     home = {"emptyDir": {}} if claim is None else {"persistentVolumeClaim": {"claimName": claim}}
     memory = _OF_POD[0] + _OF_POD[1] * len(pods_of(cluster))
     container: dict[str, Any] = {
-        "name": POD_CONTAINER,
+        "name": kubectl.POD_CONTAINER,
         "image": cluster.launcher,
         "command": ["tflaunch", "launcher", "supervise", run, cluster.name, cluster.namespace or ""],
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -220,13 +212,13 @@ def job(cluster: KubernetesPlan, run: str, parts: int, user: str) -> dict[str, A
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
 
 
-def _given(cluster: KubernetesPlan) -> dict[str, Any]:
+def _given(cluster: kubectl.KubernetesPlan) -> dict[str, Any]:
     """Return what the user says of the supervisor's Job."""
     return {"labels": {}, "annotations": {}, "pod": [], "container": [], **json.loads(cluster.supervisor)}
 
 
 def owned(
-    cluster: KubernetesPlan, run: str, parts: Sequence[bytes], owner: Mapping[str, str], pods: Iterable[str]
+    cluster: kubectl.KubernetesPlan, run: str, parts: Sequence[bytes], owner: Mapping[str, str], pods: Iterable[str]
 ) -> list[dict[str, Any]]:
     """Return the objects that the Job owns, without those of the tasks in ``pods``."""
     own, rbac = launcher_name(cluster), "rbac.authorization.k8s.io"
@@ -251,11 +243,11 @@ def owned(
     ]
 
 
-def _part_name(cluster: KubernetesPlan, number: int) -> str:
+def _part_name(cluster: kubectl.KubernetesPlan, number: int) -> str:
     return f"{launcher_name(cluster)}-{number}"
 
 
-def _rules(cluster: KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
+def _rules(cluster: kubectl.KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
     """Return the supervisor's rights: on this run's objects only, and to list all.
 
     Lists cannot be restricted to names.
@@ -273,12 +265,12 @@ def _rules(cluster: KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def stateful_sets(cluster: KubernetesPlan) -> list[dict[str, Any]]:
+def stateful_sets(cluster: kubectl.KubernetesPlan) -> list[dict[str, Any]]:
     """Return the objects of a plan that make the tasks' pods."""
     return [thing for thing in json.loads(cluster.objects) if thing["kind"] == "StatefulSet"]
 
 
-def pods_of(cluster: KubernetesPlan) -> list[str]:
+def pods_of(cluster: kubectl.KubernetesPlan) -> list[str]:
     """Return the names of the tasks' pods, from the objects that make them."""
     return [
         f"{thing['metadata']['name']}-{index}"
@@ -287,7 +279,7 @@ def pods_of(cluster: KubernetesPlan) -> list[str]:
     ]
 
 
-def _labels(cluster: KubernetesPlan, run: str) -> dict[str, str]:
+def _labels(cluster: kubectl.KubernetesPlan, run: str) -> dict[str, str]:
     # Not those by which the Service finds the tasks' pods.
     return {
         "app.kubernetes.io/name": launcher_name(cluster),

@@ -18,9 +18,7 @@ from tflaunch.features.kubernetes.kubectl import POD_CONTAINER, KubectlError, Ku
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
 from tflaunch.features.kubernetes.pods import label
 from tflaunch.features.kubernetes.run_archive import ArchiveError, unpack_archive
-from tflaunch.private_files import user_name
 from tflaunch.store import run_dir
-from tflaunch.store.run_dir import JOURNAL_NAME, runs_directory
 from tflaunch_worker import linux, wire
 from tflaunch_worker.readable import duration_words, printable
 
@@ -267,7 +265,7 @@ def _fetch(directory: Path, cluster: KubernetesPlan, pod: str) -> str:
 
 def _move_home(directory: Path, cluster: KubernetesPlan) -> None:
     """Change the places in the first record of a journal to those of this machine."""
-    path = directory / JOURNAL_NAME
+    path = directory / run_dir.JOURNAL_NAME
     first, _, rest = path.read_bytes().partition(b"\n")
     record = json.loads(first)
     record["logs"] = str(directory / "logs")
@@ -288,7 +286,7 @@ def find_runs(settings: Sequence[str]) -> list[Path]:
     where = KubernetesPlan("", "", 0.0, given.get("kubernetes.context"), given.get("kubernetes.namespace"))
     try:
         where = kubectl.pinned(where)
-        own = f"--selector={cluster_objects.USER_LABEL}={label(user_name(os.geteuid()))}"
+        own = f"--selector={cluster_objects.USER_LABEL}={label(private_files.user_name(os.geteuid()))}"
         there = kubectl.run_for_json(where, "get", "jobs", own)
         with kubectl.readable_answer():
             jobs = [job for job in there["items"] if "deletionTimestamp" not in job["metadata"]]
@@ -309,7 +307,7 @@ def _run_of(job: Mapping[str, Any], where: KubernetesPlan) -> tuple[str, Kuberne
 
 
 def _here(run: str, cluster: KubernetesPlan) -> Path:
-    path = runs_directory() / Path(run).name
+    path = run_dir.runs_directory() / Path(run).name
     if not path.exists():
         private_files.make_directories(path)
         write_note(path, cluster)

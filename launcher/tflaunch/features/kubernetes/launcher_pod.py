@@ -25,7 +25,6 @@ from tflaunch.client.observer import Observer
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
 from tflaunch.features.kubernetes import cluster_objects, kubectl
-from tflaunch.features.kubernetes.kubectl import KubectlError, KubernetesPlan, cluster_of
 from tflaunch.features.kubernetes.run_archive import unpack_archive, write_archive
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
@@ -69,7 +68,7 @@ def supervise(run: str, name: str, namespace: str) -> int:
     """Supervise RUN, whose Service is NAME, as the first process of a pod."""
     for number in (signal.SIGINT, *signals.ENDING):  # an image may have chosen another one (STOPSIGNAL)
         signal.signal(number, _end_pod)
-    first = _Launcher(run, KubernetesPlan(name, "", 0.0, namespace=namespace or None))
+    first = _Launcher(run, kubectl.KubernetesPlan(name, "", 0.0, namespace=namespace or None))
     try:
         return first.serve()
     except _PodEndsError:
@@ -104,7 +103,7 @@ def _end_pod(number: int, frame: FrameType | None) -> NoReturn:
 class _Launcher:
     """The first process of the pod."""
 
-    def __init__(self, run: str, cluster: KubernetesPlan) -> None:
+    def __init__(self, run: str, cluster: kubectl.KubernetesPlan) -> None:
         self._run = run
         self._cluster = cluster
         self._path = runs_directory() / run
@@ -129,10 +128,10 @@ class _Launcher:
         except TflaunchError as error:
             self._finish(error.exit_code, str(error))
             return error.exit_code
-        except KubectlError as error:
+        except kubectl.KubectlError as error:
             self._finish(EXIT_INTERNAL, f"Kubernetes does not answer the launcher: {error}")
             return EXIT_INTERNAL
-        self._keep_directory(since + cluster_of(order.plan).keep)
+        self._keep_directory(since + kubectl.cluster_of(order.plan).keep)
         return code
 
     def leave(self) -> None:
@@ -227,7 +226,7 @@ class _Launcher:
             say(said)
         try:
             cluster_objects.delete_objects(self._cluster, self._run)
-        except KubectlError as error:
+        except kubectl.KubectlError as error:
             say(f"warning: the pods of {self._run} were not deleted: {error}")
         now = time.time()
         annotations = {
@@ -239,7 +238,7 @@ class _Launcher:
         spec = {"spec": {"backoffLimit": 0}} if code else {}
         try:
             self._mark(metadata={"annotations": annotations}, **spec)
-        except KubectlError as error:
+        except kubectl.KubectlError as error:
             say(f"warning: Job {cluster_objects.launcher_name(self._cluster)} does not show the end: {error}")
         return now
 

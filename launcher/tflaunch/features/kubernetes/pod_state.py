@@ -9,7 +9,6 @@ from tflaunch.core.annotations import HostEndExplained
 from tflaunch.core.job_state import Job
 from tflaunch.core.states import HostPhase, HostState
 from tflaunch.features.kubernetes import kubectl
-from tflaunch.features.kubernetes.kubectl import POD_CONTAINER, KubectlError, cluster_of
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker.readable import printable
@@ -79,7 +78,7 @@ def _missing(group: str, sets: Mapping[str, str], warnings: Mapping[Any, Mapping
 def _state(pod: Mapping[str, Any], warnings: Mapping[Any, Mapping[str, Any]]) -> PodState:
     status, about = pod.get("status", {}), pod["metadata"]
     container: Mapping[str, Any] = next(
-        (one for one in status.get("containerStatuses", []) if one["name"] == POD_CONTAINER), {}
+        (one for one in status.get("containerStatuses", []) if one["name"] == kubectl.POD_CONTAINER), {}
     )
     running = container.get("containerID", "") if "running" in container.get("state", {}) else ""
     waits_for, reason = "", ""
@@ -135,7 +134,7 @@ def _end(pod: Mapping[str, Any], container: Mapping[str, Any]) -> str:
 
 def _limit(pod: Mapping[str, Any]) -> str:
     containers = pod.get("spec", {}).get("containers", [])
-    limits = [one.get("resources", {}).get("limits", {}) for one in containers if one["name"] == POD_CONTAINER]
+    limits = [one.get("resources", {}).get("limits", {}) for one in containers if one["name"] == kubectl.POD_CONTAINER]
     return next((f", limit {limit['memory']}" for limit in limits if "memory" in limit), "")
 
 
@@ -147,7 +146,7 @@ class PodEnds(Watcher):
     """Explains the ends of pods of one run."""
 
     def __init__(self, supervision: Supervision) -> None:
-        self._cluster = cluster_of(supervision.job.original)
+        self._cluster = kubectl.cluster_of(supervision.job.original)
         self._mailbox = supervision.mailbox
         self._hosts: Mapping[str, HostState] = supervision.job.hosts
         self._asking: set[str] = set()
@@ -172,7 +171,7 @@ class PodEnds(Watcher):
     def _ask(self, pod: str, is_deleted: bool) -> None:
         try:
             reason = self._cause_of(pod, is_deleted)
-        except KubectlError:
+        except kubectl.KubectlError:
             reason = ""  # what the agent has said must do
         if reason:
             self._mailbox.put(HostEndExplained(pod, printable(reason, 300)))
@@ -196,7 +195,7 @@ class PodEnds(Watcher):
             there = kubectl.run_for_json(self._cluster, "get", "pod", pod, patience=_PATIENCE)
             name = there.get("spec", {}).get("nodeName", "")
             node = kubectl.run_for_json(self._cluster, "get", "node", name, patience=_PATIENCE) if name else {}
-        except KubectlError:
+        except kubectl.KubectlError:
             return _DELETED  # it is gone, or the user may not see nodes
         return _DRAINED.format(node=name) if node.get("spec", {}).get("unschedulable") else _DELETED
 

@@ -16,7 +16,6 @@ from tflaunch.features import file_tree
 from tflaunch.features.queue import tickets
 from tflaunch.features.queue.machine_use import MachineUse
 from tflaunch.features.queue.queue_order import Obstacle, decide
-from tflaunch.features.queue.tickets import Entry
 from tflaunch.store import run_dir
 from tflaunch_worker.readable import age_words
 
@@ -165,7 +164,7 @@ def reason_of(run: str) -> str:
     return next((entry.reason for entry in overview() if entry.run == run and entry.obstacles), "")
 
 
-def _listed(entry: Entry, obstacles: tuple[Obstacle, ...]) -> QueueEntry:
+def _listed(entry: tickets.Entry, obstacles: tuple[Obstacle, ...]) -> QueueEntry:
     needs = {machine: share.gpus for machine, share in entry.needs.items()}
     reason = "; ".join(_reason(obstacle, needs[obstacle.machine]) for obstacle in obstacles) or "begins now"
     return QueueEntry(entry.run, entry.queued, needs, dict(entry.values), obstacles, reason)

@@ -14,7 +14,6 @@ from tflaunch.features.queue.queue_order import Shares, held_shares
 from tflaunch.plan.model import Plan
 from tflaunch.store import run_dir
 from tflaunch.store.journal import first_and_last_record
-from tflaunch.store.run_dir import JOURNAL_NAME, runs_directory
 from tflaunch_worker import linux
 
 _FENCE = 5.0  # seconds after lease and grace until tasks of a lost supervisor are certainly dead
@@ -33,7 +32,7 @@ class MachineUse:
         Raises:
             TflaunchError: the runs cannot be listed.
         """
-        directory = runs_directory()
+        directory = run_dir.runs_directory()
         try:
             names = sorted(os.listdir(directory))
         except FileNotFoundError:
@@ -72,7 +71,7 @@ class MachineUse:
 def _is_beginning(path: Path) -> bool:
     """Return whether the first record of a journal is still to be written."""
     try:
-        with open(path / JOURNAL_NAME, "rb") as file:
+        with open(path / run_dir.JOURNAL_NAME, "rb") as file:
             return not file.readline().endswith(b"\n")
     except FileNotFoundError:
         return True
@@ -91,7 +90,7 @@ def _may_have_tasks(path: Path, plan: Plan) -> bool:
 
 def _last_change(path: Path) -> float:
     times = [0.0]
-    for file in (path / JOURNAL_NAME, *path.glob("logs/*")):
+    for file in (path / run_dir.JOURNAL_NAME, *path.glob("logs/*")):
         with suppress(OSError):
             times.append(file.stat().st_mtime)
     return max(times)

@@ -17,13 +17,11 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
 from tflaunch.features.queue import tickets
 from tflaunch.features.queue.machine_use import MachineUse
 from tflaunch.features.queue.queue_order import decide, wanted_shares, with_devices
-from tflaunch.features.queue.tickets import Refusal
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon, launch
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store import run_dir
-from tflaunch.store.run_dir import RunDirectory, runs_directory
 from tflaunch_worker import linux, signals
 from tflaunch_worker.readable import signal_name
 
@@ -35,7 +33,7 @@ _ENDING = [signal.SIGINT, *signals.ENDING]
 class Turn(NamedTuple):
     """A run that waits for its turn: its directory, and its values of `--matrix`."""
 
-    directory: RunDirectory
+    directory: run_dir.RunDirectory
     values: Mapping[str, str]
 
     def plan(self, plan: Plan) -> Plan:
@@ -61,9 +59,9 @@ def wait(plan: Plan, turns: Sequence[Turn], extras: Mapping[str, Any], begun: Ca
         return 0
     except KeyboardInterrupt:
         number = came[0] if came else signal.SIGINT
-        refusal = Refusal(f"it was ended by {signal_name(number)} while it waited", 128 + number)
+        refusal = tickets.Refusal(f"it was ended by {signal_name(number)} while it waited", 128 + number)
     except (OSError, TflaunchError) as error:
-        refusal = Refusal(_sentence(error), EXIT_INTERNAL)
+        refusal = tickets.Refusal(_sentence(error), EXIT_INTERNAL)
     for turn in turns:
         if os.path.lexists(turn.directory.path / tickets.QUEUED):
             tickets.refuse(turn.directory.path, refusal)
@@ -102,7 +100,7 @@ class _Waiter:
     def _state(self) -> list[object]:
         """Return all that changes when a run may begin; a look costs ten times as much."""
         changed_at = tickets.queue_directory().stat().st_mtime_ns  # with the slots
-        paths = [runs_directory() / run for run in sorted(self._watched)]
+        paths = [run_dir.runs_directory() / run for run in sorted(self._watched)]
         return [
             changed_at,
             *((tickets.waits(path), run_dir.is_locked(path), tickets.has_begun(path)) for path in paths),
@@ -170,7 +168,7 @@ class _Waiter:
         except (TflaunchError, OSError, ValueError) as error:
             if not tickets.has_begun(path):
                 code = error.exit_code if isinstance(error, TflaunchError) else EXIT_INTERNAL
-                tickets.refuse(path, Refusal(_sentence(error), code))
+                tickets.refuse(path, tickets.Refusal(_sentence(error), code))
             raise
 
 

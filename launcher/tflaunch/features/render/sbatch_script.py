@@ -14,7 +14,6 @@ from tflaunch.clusterspec.model import Spec
 from tflaunch.core import policy
 from tflaunch.errors import Problem
 from tflaunch.features.render import slurm
-from tflaunch.features.render.slurm import as_options, cores, parts_of, wanted_of_job
 from tflaunch.features.render.target_plan import devices, program, without_devices
 from tflaunch.features.secret_names import secret_in_shell
 from tflaunch.plan.model import Plan, TaskPlan
@@ -115,7 +114,7 @@ _NODES_IN_TEXT = re.compile(r"<node (\d+) of the job>(?::(1\d{5})(?!\d))?")
 
 def one_part(spec: Spec) -> Iterator[Problem]:
     """Reject roles with different resources: a script has one kind of node."""
-    for roles in parts_of(spec)[1:]:
+    for roles in slurm.parts_of(spec)[1:]:
         message = "differs from that of other roles, and the script asks for nodes that are alike"
         yield Problem("error", f"roles.{roles[0]}.resources", message, "use `tflaunch up --on slurm`, or remove it")
 
@@ -140,12 +139,12 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     processes = plan.processes()
     step = ["srun", "--overlap", "--nodes=1", "--ntasks=1"]  # the steps of a node share its allocation
     if (cpu := spec.resources(processes[0].role).cpu) is not None:
-        step.append(f"--cpus-per-task={cores(cpu)}")
+        step.append(f"--cpus-per-task={slurm.cores(cpu)}")
     slot = max(_PORTS_OF_JOB, _ports(plan))
     slots = (_BEHIND_PORTS - _LOWEST_PORT) // slot
     times = {"grace": _seconds(plan.timeouts.grace), "survivor_grace": _seconds(policy.survivor_grace(plan))}
     optional = [process.task for process in processes if not (policy.in_gang(process) or process.required)]
-    options = as_options(wanted_of_job(plan._replace(elastic=None), spec, processes))
+    options = slurm.as_options(slurm.wanted_of_job(plan._replace(elastic=None), spec, processes))
     cluster = _cluster(plan)
     return "\n".join(
         [

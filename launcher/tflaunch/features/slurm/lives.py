@@ -11,7 +11,6 @@ from tflaunch.core.restart_budget import Reached
 from tflaunch.errors import Problem
 from tflaunch.features.render.slurm import AT_LIMIT, NO_REQUEUE, REQUEUE
 from tflaunch.features.slurm import jobs
-from tflaunch.features.slurm.jobs import SlurmError
 from tflaunch.plan.model import Plan
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Findings, Supervision, Watcher
@@ -73,7 +72,7 @@ class PastLimit(Watcher):
             return
         try:
             put_back(self._number)
-        except SlurmError as error:
+        except jobs.SlurmError as error:
             say(f"job {self._number} cannot be put back into the queue: {error}; start its spec again to go on")
 
     def _why_not(self, job: Job) -> str:

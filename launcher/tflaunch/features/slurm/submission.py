@@ -22,7 +22,6 @@ from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import Ending, parts_of
 from tflaunch.features.requested_gpus import with_gpus
 from tflaunch.features.slurm import jobs, lives
-from tflaunch.features.slurm.jobs import BadOptionError, NoSlurmError, SlurmError
 from tflaunch.own_process import own_command
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
@@ -165,9 +164,9 @@ def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[s
     private_files.write_text(directory.path / jobs.SCRIPT_NAME, text)
     try:
         job = jobs.run_command("sbatch", "--parsable", given=text).strip().partition(";")[0]
-    except SlurmError as error:
+    except jobs.SlurmError as error:
         problem = refusal(error)
-        code = EXIT_USAGE if isinstance(error, BadOptionError) else EXIT_PREFLIGHT
+        code = EXIT_USAGE if isinstance(error, jobs.BadOptionError) else EXIT_PREFLIGHT
         raise TflaunchError(f"{problem.message}; {problem.hint}", code) from None
     jobs.note_job(directory.path, job)
     return job
@@ -239,7 +238,7 @@ def find_ending() -> Ending:
     """Return how this Slurm ends jobs; the usual way if it cannot be asked."""
     try:
         config = jobs.show("config")
-    except SlurmError:
+    except jobs.SlurmError:
         return slurm.USUAL_ENDING
     kill_wait = config.get("KillWait", "")
     seconds = max(float(kill_wait), _LEAST_KILL_WAIT) if kill_wait.isdecimal() else slurm.USUAL_ENDING.kill_wait
@@ -262,14 +261,14 @@ def try_script(script: str) -> list[Problem]:
     """Return why Slurm would refuse a script or never start it; [] if it would start it."""
     try:
         jobs.run_command("sbatch", "--test-only", given=script)
-    except SlurmError as error:
+    except jobs.SlurmError as error:
         return [refusal(error)]
     return []
 
 
-def refusal(error: SlurmError) -> Problem:
+def refusal(error: jobs.SlurmError) -> Problem:
     """Return an error of `sbatch` as a problem of the spec, or of this machine."""
-    if isinstance(error, NoSlurmError):
+    if isinstance(error, jobs.NoSlurmError):
         return Problem.error("", str(error), "run this on a login node of a Slurm cluster, or without --on slurm")
     hint = 'correct the options of sbatch on the command line or in "slurm"'
     return Problem.error("slurm", f"Slurm does not take the job: {error}", hint)

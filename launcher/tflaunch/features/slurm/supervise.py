@@ -24,7 +24,6 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, Problem, SpecError, T
 from tflaunch.features.render import slurm
 from tflaunch.features.requested_gpus import with_gpus
 from tflaunch.features.slurm import jobs, lives, submission
-from tflaunch.features.slurm.jobs import SlurmError
 from tflaunch.plan import placement
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon, launch
@@ -172,7 +171,7 @@ def _begin_elsewhere(directory: Path, plan: Plan) -> None:
         lives.put_back(number)
         without = ",".join([*([] if before == _NONE else [before]), *lost])
         jobs.run_command("scontrol", "update", f"jobid={number}", f"ExcNodeList={without}")
-    except SlurmError as error:
+    except jobs.SlurmError as error:
         say(f"the run cannot begin again without {culprit.name}: {error}")
     else:
         say(f"job {number} is back in the queue, to begin again without {culprit.name}")
@@ -188,7 +187,7 @@ def explain_term(directory: Path) -> str:
         job = jobs.find_job(jobs.job_of(directory) or "", patience=_SOON)
         output = (directory / SUPERVISOR_LOG).read_bytes()[-_MOST_SAID:].decode("utf-8", "replace")
         leads = re.findall(_LEAD_OF_TERM, (directory / jobs.SCRIPT_NAME).read_text("utf-8", "replace"))
-    except (SlurmError, OSError):
+    except (jobs.SlurmError, OSError):
         return ""
     said = [reason for at, reason in re.findall(_CANCELLED, output) if jobs.seconds_until(at) > -_JUST_NOW]
     lead = float(leads[-1] if leads else 0) + _MOST_EARLY
@@ -209,7 +208,7 @@ def explain_preemption(directory: Path) -> str:
         comes_back = job.get("Requeue") != "0" and (
             jobs.show("partition", job.get("Partition", "")).get("PreemptMode") != _CANCELS
         )
-    except SlurmError:
+    except jobs.SlurmError:
         return ""
     return "" if comes_back else _WHY["PREEMPTION"]
 
