@@ -200,26 +200,22 @@ class CommandOutbox:
         self._waiting: deque[tuple[int, Frame]] = deque()
         self.starts: dict[tuple[str, int], int] = {}
         """The task and number of each attempt that the agent was told to start, and that command's number."""
-        self._last = 0
+        self.last = 0
+        """The number of the last command."""
         self.last_bodies: dict[str, bytes] = {}
 
     def add(self, kind: str, body: bytes = b"", /, **fields: object) -> Frame:
         """Number the next command and return its frame; agents can share a body."""
-        self._last += 1
-        head = wire.encode_head({"kind": kind, "order": self._last, **fields}, len(body))
+        self.last += 1
+        head = wire.encode_head({"kind": kind, "order": self.last, **fields}, len(body))
         frame = (head, body) if body else (head,)
         if body:
             self.last_bodies[kind] = body
         if kind == "start_task":
-            self.starts[(str(fields["task"]), int(str(fields["attempt"])))] = self._last
+            self.starts[(str(fields["task"]), int(str(fields["attempt"])))] = self.last
         if self._are_kept or not self._has_link:
-            self._waiting.append((self._last, frame))
+            self._waiting.append((self.last, frame))
         return frame
-
-    @property
-    def last(self) -> int:
-        """The number of the last command, 0 before the first."""
-        return self._last
 
     def forget(self, obeyed: int | None = None) -> None:
         """Discard the commands up to number ``obeyed``, or all of them without a number."""

@@ -97,19 +97,14 @@ class CommandConnector:
 
 
 class CommandLink:
-    """Stream to an agent: a command's stdin and stdout (also a `bootstrap.Stream`)."""
+    """Stream to an agent: a command's stdin and stdout (also a `bootstrap.Stream`); ``socket`` is our end."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
         self._words = words
-        self._ours, self._theirs = socket.socketpair()
+        self.socket, self._theirs = socket.socketpair()
         self._errors, self._errors_in = os.pipe()
         self._process: subprocess.Popen[bytes] | None = None
         self._is_kept = False
-
-    @property
-    def socket(self) -> socket.socket:
-        """The supervisor's end."""
-        return self._ours
 
     def execute(self, command: str) -> None:
         """Run a command line in a shell on the host.
@@ -144,9 +139,9 @@ class CommandLink:
         Raises:
             TimeoutError: the command did not read it in time.
         """
-        self._ours.settimeout(patience)
+        self.socket.settimeout(patience)
         try:
-            self._ours.sendall(data)
+            self.socket.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
             pass  # the command's last output tells why
 
@@ -156,9 +151,9 @@ class CommandLink:
         Raises:
             TimeoutError: nothing arrived in time.
         """
-        self._ours.settimeout(patience)
+        self.socket.settimeout(patience)
         try:
-            return self._ours.recv(_CHUNK)
+            return self.socket.recv(_CHUNK)
         except ConnectionResetError:
             return b""
 
@@ -183,7 +178,7 @@ class CommandLink:
 
     def close(self) -> None:
         """Close the link, and terminate the command unless it is kept."""
-        self._ours.close()
+        self.socket.close()
         os.close(self._errors)
         if self._process is None:
             self._theirs.close()

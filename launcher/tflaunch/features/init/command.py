@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -19,9 +19,6 @@ from tflaunch.errors import EXIT_USAGE, TRAINS_ALONE, TflaunchError
 from tflaunch.features.init import starter
 from tflaunch.features.programs import program_reader
 from tflaunch_worker.features import program_source
-
-if TYPE_CHECKING:
-    from tflaunch.features.programs.program_reader import Program
 
 _T = TypeVar("_T")
 _MOST_NAMED = 5  # programs
@@ -157,7 +154,7 @@ def _example_program() -> str:
     return next(iter(_programs_here()), _PROGRAM)
 
 
-def _read(command: Sequence[str], hosts: str | None) -> Program | None:
+def _read(command: Sequence[str], hosts: str | None) -> program_reader.Program | None:
     """Read a command's program, and say what it uses; refuse a missing one here."""
     found = program_reader.find_file(command, Path())
     kind, script = program_reader.find_name(command)
@@ -172,7 +169,7 @@ def _read(command: Sequence[str], hosts: str | None) -> Program | None:
     return program
 
 
-def _fit(roles: ClusterOptions, program: Program | None) -> ClusterOptions:
+def _fit(roles: ClusterOptions, program: program_reader.Program | None) -> ClusterOptions:
     """Return the tasks, with those that they need.
 
     An added chief is said, unless the program was named as the reason.
@@ -186,7 +183,7 @@ def _fit(roles: ClusterOptions, program: Program | None) -> ClusterOptions:
 # ---- questions
 
 
-def _ask() -> tuple[tuple[str, ...], ClusterOptions, Program | None]:
+def _ask() -> tuple[tuple[str, ...], ClusterOptions, program_reader.Program | None]:
     """Ask for tasks and command; return them, and the program. Ctrl-C gives up."""
     try:
         workers = _prompt("How many workers?", str(starter.WORKERS), WholeNumber(1))
@@ -209,8 +206,8 @@ def _prompt(question: str, default: str | None, parse: Callable[[str], _T]) -> _
     return answer
 
 
-def _command(hosts: str | None) -> Callable[[str], tuple[tuple[str, ...], Program | None]]:
-    def parse(answer: str) -> tuple[tuple[str, ...], Program | None]:
+def _command(hosts: str | None) -> Callable[[str], tuple[tuple[str, ...], program_reader.Program | None]]:
+    def parse(answer: str) -> tuple[tuple[str, ...], program_reader.Program | None]:
         try:
             words = tuple(shlex.split(answer))
         except ValueError as error:

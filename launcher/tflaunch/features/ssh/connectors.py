@@ -148,23 +148,18 @@ class _Channel:
 
 
 class SshLink:
-    """Byte stream to an agent; a thread copies between its channel and a socket pair."""
+    """Byte stream to an agent; a thread copies between its channel and a socket pair, of which we use ``socket``."""
 
     def __init__(self, transport: paramiko.Transport, channel: paramiko.Channel) -> None:
         self._transport = transport
         self._channel = channel
-        self._socket, self._inner = socket.socketpair()
+        self.socket, self._inner = socket.socketpair()
         channel.settimeout(None)
         threading.Thread(target=self._pass_on, name="link", daemon=True).start()
 
-    @property
-    def socket(self) -> socket.socket:
-        """The supervisor's end."""
-        return self._socket
-
     def close(self) -> None:
         """Close the link."""
-        self._socket.close()
+        self.socket.close()
         self._transport.close()
 
     def _pass_on(self) -> None:
