@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,6 +138,21 @@ def test_the_home_of_another_user_is_refused(place: Path, monkeypatch: pytest.Mo
         with pytest.raises(TflaunchError, match=f"{place.parent} belongs to .*; run tflaunch as .*TFLAUNCH_HOME"):
             ask()
     assert len(list(place.iterdir())) == 5
+
+
+def test_a_ctrl_c_just_after_a_directory_was_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path))
+    make = Path.mkdir
+
+    def interrupted(path: Path, *arguments: Any, **options: Any) -> None:
+        make(path, *arguments, **options)
+        if path.name.startswith("job-"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "mkdir", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        RunDirectory("job")
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])

@@ -171,6 +171,10 @@ def _make_unique(runs: Path, name: str) -> Path:
             path.mkdir(mode=0o700)
         except FileExistsError:
             continue
+        except BaseException:  # Ctrl-C in the system call, which has made it: nobody else knows the name yet
+            with suppress(OSError):
+                path.rmdir()
+            raise
         return path
 
 
