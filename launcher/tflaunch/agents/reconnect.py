@@ -35,7 +35,6 @@ class Reconnector:
         self._found = found
         self._effort = 0
         self._wait = _FIRST_WAIT
-        self._not_before = 0.0
         self._found_at: float | None = None
 
     def start(self, failed: Callable[[str], None]) -> None:
@@ -52,9 +51,9 @@ class Reconnector:
         now = self._mailbox.now()
         if self._found_at is None or now - self._found_at >= STEADY:
             self._wait = _FIRST_WAIT
-            self._look_at(self._not_before, gone, failed)
+            self._look_at(now, gone, failed)
         else:  # back off from a host that accepts every link and drops it at once
-            self._look_at(max(self._not_before, now + self._next_wait()), gone, failed)
+            self._look_at(now + self._next_wait(), gone, failed)
 
     def find_or_start(self, failed: Callable[[str], None]) -> None:
         """Look for the agent once, and start it if it is not found."""
@@ -80,10 +79,6 @@ class Reconnector:
             return lambda: failed(words)
 
         self._seek(work)
-
-    def pause(self, until: float) -> None:
-        """Do not reconnect before the mailbox's clock reaches ``until``."""
-        self._not_before = until
 
     def stop(self) -> None:
         """Cancel everything in progress."""

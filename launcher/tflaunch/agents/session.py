@@ -19,7 +19,7 @@ from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import AgentConnector, DelayTeller, Link
 from tflaunch_worker import fields, wire
 from tflaunch_worker.frames import Frames
-from tflaunch_worker.readable import duration_words, printable
+from tflaunch_worker.readable import printable
 
 _BEATS = 3  # keep-alives per heartbeat timeout: two may be late without harm
 _LONGEST_REASON = 200
@@ -244,12 +244,6 @@ class Session:
         """Send an order once, without an answer, if the agent is connected."""
         if self.is_greeted:
             self._say(kind, **about)
-
-    def cut(self, seconds: float) -> None:
-        """Close the link, and reconnect only after ``seconds``: for fault injection."""
-        self._reconnector.pause(self._mailbox.now() + seconds)
-        if self._frames is not None:
-            self._lose(f"it was cut for {duration_words(seconds)}")
 
     def send_files(self, code: calls.UserCode) -> None:
         """Send the user's code to the host; `HostPrepared` or `HostRefused` will follow.

@@ -53,7 +53,7 @@ class Observer:
     """Follows one run.
 
     ``epoch``, added to a time of its supervisor's clock, gives seconds since the epoch; ``known`` is what annotations
-    have told; ``losses`` are sentences about what an ended run could not store, and the outcome of a drill.
+    have told; ``losses`` are sentences about what an ended run could not store.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -33,7 +33,7 @@ class CheckpointNotCopied(NamedTuple):
 
 
 class FaultInjected(NamedTuple):
-    """A drill or the user disturbed a task or link."""
+    """The user sent a signal to tasks."""
 
     what: str
 

@@ -127,7 +127,7 @@ def _end_without_resources(run: Run, runtime: wiring.Runtime, error: Exception) 
 def _last_words(run: Run, runtime: wiring.Runtime, findings: Findings) -> int:
     """Print how the run ended; return tflaunch's exit code."""
     runtime.journal.settle()
-    exit_code = run.exit_code or findings.exit_code
+    exit_code = run.exit_code
     notes = [*_losses(runtime), *findings.notes]
     if notes:
         runtime.collaborators.say("\n".join(notes))

@@ -48,12 +48,11 @@ class Supervision(NamedTuple):
 class Findings(NamedTuple):
     """What watchers add to the end of a run.
 
-    ``notes`` and ``results`` are lines before and after its summary; ``exit_code`` is for a run that has succeeded.
+    ``notes`` and ``results`` are lines before and after its summary.
     """
 
     notes: Sequence[str] = ()
     results: Sequence[str] = ()
-    exit_code: int = 0
 
 
 class Watcher:
@@ -195,7 +194,7 @@ class Watchers:
         findings = [each for each in self.each(lambda watcher: watcher.finish(run)) if each is not None]
         notes = [note for each in findings for note in each.notes]
         results = [line for each in findings for line in each.results]
-        return Findings(notes, results, max((each.exit_code for each in findings), default=0))
+        return Findings(notes, results)
 
     def close(self) -> None:
         """End all."""

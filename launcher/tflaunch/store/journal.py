@@ -202,7 +202,7 @@ class Journal:
     ) -> None:
         """Write the last record.
 
-        ``losses`` are sentences about what could not be stored and the outcome of a drill; ``state`` is that of
+        ``losses`` are sentences about what could not be stored; ``state`` is that of
         `status.state_of_run`, ``progress`` that of `summary.last_progress`.
         """
         step, metrics = progress

@@ -54,7 +54,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
 
     Raises:
         SpecError: the spec is invalid; lists all problems.
-        TflaunchError: the drill is invalid, the function cannot be written, or Slurm does not take the job.
+        TflaunchError: an option is invalid, the function cannot be written, or Slurm does not take the job.
     """
     spec, plan, warnings = _plan_on_assumed_nodes(file, order)
     ending = find_ending()
