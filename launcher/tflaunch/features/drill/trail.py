@@ -1,0 +1,173 @@
+"""Where a training was and when, read from the output of its tasks and from what they report.
+
+Steps are read from the bars of Keras and from lines such as ``epoch 2 step 120: loss 0.31, lr 0.001``. A program that
+prints no steps may report them (`tflaunch_worker.training.report`); they are then known as often as we ask. If neither
+names a step, epochs count.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from tflaunch.explain.run_status import TaskStatus
+from tflaunch.store.log_index import IndexReader
+from tflaunch.store.log_writer import OURS, parse_mark, path_of, times_of
+from tflaunch.store.run_dir import RunDirectory
+from tflaunch_worker.agent.last_output import Shown, read_bars
+
+_NUMBER = r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,3})?)"
+_LOSS = re.compile(rf"\b(?:train(?:ing)?[ _/])?loss\b\W{{0,3}}{_NUMBER}", re.IGNORECASE)
+_RATE = re.compile(rf"\b(?:lr|learning[ _]rate)\b\W{{0,3}}{_NUMBER}", re.IGNORECASE)
+_EPOCH = re.compile(r"\bepoch\b\W{0,3}(\d{1,9})\b", re.IGNORECASE)
+_STEP = re.compile(r"\b(?:global[ _])?(?:step|iter(?:ation)?|batch)\b\W{0,3}(\d{1,9})\b", re.IGNORECASE)
+# Beside a loss, a step may stand anywhere; a line without one, such as "restored from step 100", must begin with it.
+_BEGINS = re.compile(r"\s*(?:\[[^\]]*\]\s*|[\w:./-]+[:|]\s+)*(?:epoch|step|global|iter)", re.IGNORECASE)
+_TOKEN = re.compile(rb"[\r\n\b][^\r\n\b]*(?=[\r\n\b])")
+_COLORS = re.compile(rb"\x1b\[[0-9;]*m")
+
+
+class Point(NamedTuple):
+    """Where a training was.
+
+    Args:
+        time: when it said so, in seconds since the epoch.
+        step: counted from the beginning of the training, or of ``epoch`` (see `placed`).
+        epoch: from 1 on; None if ``step`` counts from the beginning of the training.
+        loss: None if it was not told.
+        rate: the learning rate; None if it was not told.
+    """
+
+    time: float
+    step: float
+    epoch: float | None = None
+    loss: float | None = None
+    rate: float | None = None
+
+
+class Life(NamedTuple):
+    """The points of one attempt of a task, in the order of time."""
+
+    attempt: int
+    points: tuple[Point, ...]
+
+
+class Trail:
+    """What is known of the steps of one task, from three sources of different detail."""
+
+    def __init__(self, task: str, run: RunDirectory, per_epoch: float = 0.0) -> None:
+        """Begin to follow a task; ``per_epoch``: see `steps_per_epoch`, as another run has told it."""
+        self.per_epoch = per_epoch
+        self._task = task
+        self._log = path_of(run.logs, task)
+        self._marks = run.marks
+        self._index = IndexReader(times_of(run.times, task))
+        self._offset = 0
+        self._attempt = -1
+        self._shown = Shown()
+        self._lives: dict[str, dict[int, list[Point]]] = {"steps": {}, "reports": {}, "epochs": {}}
+
+    def source(self) -> str:
+        """Return the most detailed source with points, "" if there is none."""
+        return next((name for name, lives in self._lives.items() if any(lives.values())), "")
+
+    def lives(self, source: str) -> tuple[Life, ...]:
+        """Return the attempts with what ``source`` tells of them; steps count from the beginning of the training."""
+        lives = tuple(Life(attempt, tuple(points)) for attempt, points in sorted(self._lives[source].items()))
+        self.per_epoch = self.per_epoch or steps_per_epoch(lives)
+        return tuple(placed(life, self.per_epoch) for life in lives)
+
+    def note(self, status: TaskStatus, now: float) -> None:
+        """Take a report of the program, at ``now`` in seconds since the epoch."""
+        if status.step is None or status.is_progress_from_output:
+            return
+        metrics = status.metrics or {}
+        loss, rate = metrics.get("loss"), metrics.get("learning_rate", metrics.get("lr"))
+        point = Point(now - (status.progress_age or 0.0), status.step, None, loss, rate)
+        points = self._lives["reports"].setdefault(status.attempt, [])
+        if not points or points[-1].step != point.step:
+            points.append(point)
+
+    def read(self, *, is_over: bool = False) -> None:
+        """Read what the task has written since; ``is_over``: the last line may lack its end."""
+        try:
+            with self._log.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:
+            return  # it has written nothing yet
+        data += b"\n" if is_over else b""
+        places = self._places()
+        clock = self._index.clock(self._offset)
+        end = 0
+        for token in _TOKEN.finditer(b"\n" + data):
+            at = self._offset + token.start()  # where its text begins, after what delimits it
+            end = token.end()  # of the token, in what follows the line break that we have put before it
+            attempt = next((attempt for start, attempt in reversed(places) if start <= at), 0)
+            if attempt != self._attempt:
+                self._attempt, self._shown = attempt, Shown()
+            self._take(_COLORS.sub(b"", token[0]), clock.at(at))
+        self._offset += max(end - 1, 0)
+
+    def _places(self) -> list[tuple[int, int]]:
+        """Return where in the log attempts begin."""
+        try:
+            lines = self._marks.read_bytes().split(b"\n")[:-1]
+        except OSError:
+            return []
+        marks = (parse_mark(Path(self._marks), number, line) for number, line in enumerate(lines, 1))
+        return [(mark.at, mark.attempt) for mark in marks if mark.task == self._task]
+
+    def _take(self, token: bytes, time: float) -> None:
+        before, self._shown = self._shown, read_bars(self._shown, token + b"\n")
+        shown = self._shown
+        if shown.steps:
+            if shown.done and (shown.epoch, shown.done, shown.metrics) != (before.epoch, before.done, before.metrics):
+                metrics = shown.metrics
+                done = float((shown.epoch - 1) * shown.steps + shown.done)
+                rate = metrics.get("learning_rate", metrics.get("lr"))
+                self._add("steps", Point(time, done, None, metrics.get("loss"), rate))
+            return
+        text = token.decode("utf-8", "replace").strip("\r\n\b")
+        loss, rate = _number(_LOSS, text), _number(_RATE, text)
+        if text.startswith(OURS) or (loss is None and not _BEGINS.match(text)):
+            return
+        epoch, step = _number(_EPOCH, text), _number(_STEP, text)
+        if step is not None:
+            self._add("steps", Point(time, step, epoch, loss, rate))
+        elif epoch is not None:
+            self._add("epochs", Point(time, epoch, None, loss, rate))
+
+    def _add(self, source: str, point: Point) -> None:
+        self._lives[source].setdefault(self._attempt, []).append(point)
+
+
+def steps_per_epoch(lives: tuple[Life, ...]) -> float:
+    """Return how many steps an epoch has, if the steps of each begin again; else 0."""
+    for life in lives:
+        for before, after in zip(life.points, life.points[1:], strict=False):
+            if before.epoch is not None and after.epoch is not None and after.epoch > before.epoch:
+                if after.step <= before.step:
+                    counted_from = min(point.step for point in life.points)
+                    return max(point.step for point in life.points) + 1 - min(counted_from, 1)
+                return 0.0
+    return 0.0
+
+
+def placed(life: Life, per_epoch: float) -> Life:
+    """Return a life whose steps count from the beginning of the training."""
+    if not per_epoch:
+        return life
+    moved = ((point.epoch or 1) - 1 for point in life.points)
+    return life._replace(
+        points=tuple(
+            point._replace(step=point.step + epoch * per_epoch, epoch=None)
+            for point, epoch in zip(life.points, moved, strict=True)
+        )
+    )
+
+
+def _number(pattern: re.Pattern[str], text: str) -> float | None:
+    match = pattern.search(text)
+    return float(match[1]) if match else None

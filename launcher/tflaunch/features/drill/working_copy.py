@@ -1,0 +1,194 @@
+"""A copy of the user's directory in which a training can write, and the places outside that it would not have.
+
+A run of a drill must not find what another one has saved, and must not change what the user has.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from tflaunch import private_files
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.explain.wording import memory
+from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.store import run_dir
+from tflaunch_worker import file_trees
+from tflaunch_worker.agent.checkpoint_progress import is_checkpoint
+
+_DIRECTORY = "drills"
+_MOST_BYTES = 4 << 30
+_MOST_ENTRIES = 5000
+_LONGEST = 1000  # characters
+_LINKED = (".venv", "venv")  # environments have absolute paths in them, and programs only read them
+_OUTSIDE = ("/", "~/", "../")
+_SYSTEM = ("/bin/", "/dev/", "/etc/", "/lib", "/opt/", "/proc/", "/run/", "/sbin/", "/sys/", "/usr/")
+
+
+class OutsidePath(NamedTuple):
+    """A path that a program names and that no copy of its directory has; ``named_by``: where."""
+
+    path: str
+    named_by: str
+
+
+@contextmanager
+def drill_directory(*, is_kept: bool) -> Iterator[Path]:
+    """Yield a new directory for the copies of a drill, which is removed at the end.
+
+    Those of drills that were killed are removed, too.
+
+    Raises:
+        TflaunchError: it cannot be made.
+    """
+    base = run_dir.home() / _DIRECTORY
+    try:
+        private_files.make_directories(base)
+        for entry in base.iterdir():
+            if not os.path.exists(f"/proc/{entry.name.partition('-')[0]}"):
+                file_trees.remove_tree(str(entry))
+        directory = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=base))
+    except OSError as error:
+        raise TflaunchError(f"{base}: {error.strerror}; set TFLAUNCH_HOME", EXIT_INTERNAL) from None
+    try:
+        yield directory
+    finally:
+        if is_kept:
+            directory.rename(base / f"1-{directory.name}")  # process 1 is always there
+        else:
+            file_trees.remove_tree(str(directory))
+            with suppress(OSError):  # another drill goes on
+                base.rmdir()
+
+
+def copy_directory(source: Path, target: Path, exclude: Sequence[str]) -> None:
+    """Copy a directory without what matches ``exclude``; links that lead out of it stay links to there.
+
+    Raises:
+        TflaunchError: it is too large, or cannot be read or written.
+    """
+    root = Path(os.path.realpath(source))
+    ignored = shutil.ignore_patterns(*(pattern.rstrip("/") for pattern in exclude), *_LINKED)
+    home = os.path.realpath(run_dir.home())
+
+    def leave_out(directory: str, names: list[str]) -> set[str]:
+        own = {name for name in names if os.path.realpath(os.path.join(directory, name)) == home}
+        return ignored(directory, names) | own
+
+    try:
+        size = _size_of(root, leave_out)
+        if size > _MOST_BYTES:
+            remedy = "leave out what the program does not read with sync.exclude, or give data an absolute path"
+            raise TflaunchError(f"{source} has {memory(size)}, which a drill does not copy; {remedy}", EXIT_USAGE)
+        shutil.copytree(root, target, symlinks=True, ignore=leave_out)
+        for name in _LINKED:
+            if (root / name).is_dir():
+                (target / name).symlink_to(root / name)
+        for directory, names, files in os.walk(target):
+            for link in (Path(directory, name) for name in (*names, *files)):
+                if link.is_symlink():
+                    _correct_link(link, root / link.relative_to(target), root)
+    except (OSError, shutil.Error) as error:
+        reason = error.args[0][0][2] if isinstance(error, shutil.Error) else f"{error.filename}: {error.strerror}"
+        raise TflaunchError(f"{source} cannot be copied for a drill: {reason}", EXIT_USAGE) from None
+
+
+def _size_of(root: Path, leave_out: object) -> int:
+    size = 0
+    for directory, names, files in os.walk(root):
+        ignored = leave_out(directory, names + files)  # type: ignore[operator]
+        names[:] = [name for name in names if name not in ignored]
+        with suppress(OSError):  # it was removed meanwhile, or is a link to nowhere
+            size += sum(os.lstat(os.path.join(directory, name)).st_size for name in files if name not in ignored)
+    return size
+
+
+def _correct_link(link: Path, original: Path, root: Path) -> None:
+    """Lead a link of the copy to what the original one leads to, if that is outside."""
+    leads_to = os.path.normpath(original.parent / os.readlink(original)) if original.is_symlink() else ""
+    if leads_to and os.path.commonpath([str(root), leads_to]) != str(root):
+        link.unlink()
+        link.symlink_to(leads_to)
+
+
+def outside_paths(plan: Plan, directory: Path) -> list[OutsidePath]:
+    """Return the places outside a directory in which the tasks of a plan may write.
+
+    Named are working directories elsewhere, and absolute paths and those with ``..`` in commands, variables and in the
+    text of the program, if nothing is there, an empty directory, or one with checkpoints or event files.
+    """
+    found: dict[str, OutsidePath] = {}
+    root = os.path.realpath(directory)
+    for task in plan.processes():
+        is_copied = plan.sync is not None and not plan.host(task.host).is_like_here
+        if not is_copied and not (plan.host(task.host).is_like_here and _is_below(root, task.workdir)):
+            found.setdefault(task.workdir, OutsidePath(task.workdir, f"working directory of {task.task}"))
+        for text, place in _texts_of(task):
+            path = os.path.normpath(os.path.join(task.workdir, os.path.expanduser(text)))
+            is_inside = text.startswith("../") and _is_below(root, path)
+            if not is_inside and text.strip("./") and _may_be_written(path):
+                found.setdefault(path, OutsidePath(text, place))
+    return list(found.values())
+
+
+def _is_below(root: str, path: str) -> bool:
+    return os.path.commonpath([root, os.path.realpath(path)]) == root
+
+
+def _texts_of(task: TaskPlan) -> Iterator[tuple[str, str]]:
+    for word in task.argv[1:]:
+        text = word.rpartition("=")[2]
+        if text.startswith(_OUTSIDE) and "{run}" not in text:
+            yield text, f"command of {task.task}"
+    for name, text in task.env.items():
+        if text.startswith(_OUTSIDE) and name not in task.reasons and ":" not in text and "{run}" not in text:
+            yield text, f"variable {name} of {task.task}"
+    program = next((word for word in task.argv if word.endswith(".py")), "")
+    if program:
+        for text, line in _strings_in(Path(task.workdir, program)):
+            yield text, f"{program}, line {line}"
+
+
+def _strings_in(program: Path) -> Iterator[tuple[str, int]]:
+    try:
+        tree = ast.parse(program.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return  # its run will tell
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    for text, line in ((node.value, node.lineno) for node in constants if isinstance(node.value, str)):
+        if text.startswith(_OUTSIDE) and text.isprintable() and len(text) < _LONGEST:
+            yield text, line
+
+
+def _may_be_written(path: str) -> bool:
+    """Whether a path looks like a place for output rather than for data."""
+    if path.startswith(_SYSTEM) or os.path.isfile(path):
+        return False
+    if not os.path.exists(path):
+        parent = _existing_parent(path)
+        return parent != "/" and os.access(parent, os.W_OK)  # "/job:worker" is no path
+    return os.access(path, os.W_OK) and _looks_like_output(path)
+
+
+def _existing_parent(path: str) -> str:
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _looks_like_output(directory: str) -> bool:
+    looked_at = 0
+    for _, _, files in os.walk(directory):
+        for name in files:
+            looked_at += 1
+            if is_checkpoint(name) or name == "checkpoint" or ".tfevents." in name:
+                return True
+            if looked_at > _MOST_ENTRIES:
+                return False
+    return not looked_at

@@ -1,0 +1,93 @@
+"""Where a training was, read from what its tasks print and report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tflaunch.explain.run_status import TaskStatus
+from tflaunch.features.drill.trail import Trail
+from tflaunch.store.log_writer import Mark
+from tflaunch.store.run_dir import RunDirectory
+
+pytestmark = pytest.mark.unit
+
+LEGACY = (
+    "Epoch 1/3\n 1/20 [>.............................] - ETA: 3s - loss: 0.9000"
+    + "\b" * 20
+    + "20/20 [==============================] - 1s 10ms/step - loss: 0.5000\n"
+    "Epoch 2/3\n20/20 [==============================] - 1s 10ms/step - loss: 0.4000\n"
+)
+KERAS_3 = "Epoch 1/3\n20/20 ━━━━━━━━━━━━━━━━━━━━ 1s 10ms/step - learning_rate: 0.1000 - loss: 0.5000\n"
+
+
+def trail_of(tmp_path: Path, *texts: str, per_epoch: float = 0.0) -> Trail:
+    """Return the trail of a task that has written a text in each attempt."""
+    (tmp_path / "logs").mkdir()
+    log, marks = tmp_path / "logs/worker-0.log", tmp_path / "marks.jsonl"
+    trail = Trail("worker:0", RunDirectory.existing(tmp_path, tmp_path / "logs"), per_epoch)
+    for attempt, text in enumerate(texts):
+        with marks.open("a") as file:
+            file.write(json.dumps(Mark("worker:0", attempt, log.stat().st_size if attempt else 0, 0)) + "\n")
+        for start in range(0, len(data := text.encode()), 7):  # as it comes
+            with log.open("ab") as file:
+                file.write(data[start : start + 7])
+            trail.read()
+    trail.read(is_over=True)
+    return trail
+
+
+def points(trail: Trail, source: str = "steps") -> list[list[tuple[float, float | None]]]:
+    return [[(point.step, point.loss) for point in life.points] for life in trail.lives(source)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (LEGACY, [(1, 0.9), (20, 0.5), (40, 0.4)]),
+        (KERAS_3, [(20, 0.5)]),
+        ("step 1 loss 0.5\nstep 2 loss 0.25\n", [(1, 0.5), (2, 0.25)]),
+        ("[worker 0] Step=10/500, train_loss=1e-3\n", [(10, 0.001)]),
+        ("2026-11-30 10:00:00 INFO: iteration 7: loss = .5\n", [(7, 0.5)]),
+        ("it has no end of line: step 3 loss: 2", [(3, 2.0)]),
+        ("restored from step 100\nsaved step 90\nstep 101 loss 1\n", [(101, 1.0)]),
+        ("batch: 128 in a step\nbatch 3, loss 1\n", [(3, 1.0)]),
+        ("epoch 1 step 0 loss 3\nepoch 1 step 9 loss 2\nepoch 2 step 0 loss 1\n", [(0, 3), (9, 2), (10, 1)]),
+        ("epoch 1 step 1 loss 3\nepoch 2 step 2 loss 2\n", [(1, 3), (2, 2)]),
+        ("---- tflaunch: worker:0, attempt 1, loss 1, step 5\n", []),
+    ],
+)
+def test_steps_and_losses_are_read_from_what_is_printed(
+    tmp_path: Path, text: str, expected: list[tuple[float, float | None]]
+) -> None:
+    trail = trail_of(tmp_path, text)
+    assert points(trail) == ([expected] if expected else [])
+    assert trail.source() == ("steps" if expected else "")
+
+
+def test_each_attempt_has_a_life_of_its_own(tmp_path: Path) -> None:
+    trail = trail_of(tmp_path, "step 1 loss 3\nstep 2 loss 2\n", "step 2 loss 2\n")
+    assert points(trail) == [[(1, 3), (2, 2)], [(2, 2)]]
+    assert [life.attempt for life in trail.lives("steps")] == [0, 1]
+
+
+def test_the_length_of_an_epoch_can_be_known_from_another_run(tmp_path: Path) -> None:
+    assert points(trail_of(tmp_path, "epoch 3 step 0 loss 1\n", per_epoch=10)) == [[(20, 1)]]
+
+
+def test_epochs_count_where_nothing_tells_steps(tmp_path: Path) -> None:
+    trail = trail_of(tmp_path, "Epoch 1: loss 0.5, lr 0.1\nEpoch 2: loss 0.25, lr 0.05\n")
+    assert trail.source() == "epochs"
+    assert [(point.step, point.rate) for point in trail.lives("epochs")[0].points] == [(1, 0.1), (2, 0.05)]
+
+
+def test_a_program_may_report_instead(tmp_path: Path) -> None:
+    trail = trail_of(tmp_path, "epoch 1\n")
+    task = TaskStatus("worker:0", "worker", "localhost", None, "running", 1, 0, step=5, metrics={"loss": 0.5})
+    for step in (5, 5, 8):
+        trail.note(task._replace(step=step), 100.0 + step)
+    trail.note(task._replace(step=9, is_progress_from_output=True), 110.0)
+    assert trail.source() == "reports"
+    assert points(trail, "reports") == [[(5, 0.5), (8, 0.5)]]

@@ -1,0 +1,83 @@
+"""The copies in which a drill trains, and the places that no copy has."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tflaunch.clusterspec.spec_file import SpecFile
+from tflaunch.discovery import prepare
+from tflaunch.errors import TflaunchError
+from tflaunch.features.drill.working_copy import copy_directory, drill_directory, outside_paths
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TFLAUNCH_HOME", str(tmp_path / "job/home"))
+    return tmp_path / "job/home"
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "job").mkdir()
+    return tmp_path / "job"
+
+
+def named(job: Path, command: str, **fields: Any) -> list[str]:
+    text = json.dumps({"cluster": {"worker": 1}, "command": command, **fields})
+    plan, _ = prepare.plan_spec(SpecFile("test", job, ".json", text))
+    return [each.path for each in outside_paths(plan, job)]
+
+
+def test_a_copy_has_the_files_and_leads_where_the_original_leads(tmp_path: Path, job: Path, home: Path) -> None:
+    outside = tmp_path / "data"
+    outside.mkdir()
+    for name in ("train.py", "lib/model.py", ".git/config", "home/runs/old", ".venv/bin/python"):
+        (job / name).parent.mkdir(parents=True, exist_ok=True)
+        (job / name).write_text(name)
+    (job / "data").symlink_to("../data")
+    (job / "model.py").symlink_to("lib/model.py")
+    copy_directory(job, tmp_path / "copy", [".git"])
+    assert sorted(os.listdir(tmp_path / "copy")) == [".venv", "data", "lib", "model.py", "train.py"]
+    assert (tmp_path / "copy/data").resolve() == outside
+    assert (tmp_path / "copy/model.py").resolve() == tmp_path / "copy/lib/model.py"
+    assert (tmp_path / "copy/.venv").resolve() == job / ".venv"
+
+
+def test_a_directory_that_is_too_large_is_refused(tmp_path: Path, job: Path) -> None:
+    with (job / "data").open("wb") as file:
+        file.truncate(5 << 30)  # without using the disk
+    with pytest.raises(TflaunchError, match=r"has 5\.0G, which a drill does not copy; leave out .* with sync\.exclude"):
+        copy_directory(job, tmp_path / "copy", [])
+
+
+def test_places_outside_are_named_if_a_training_may_write_there(tmp_path: Path, job: Path) -> None:
+    state, data = tmp_path / "state", tmp_path / "data"
+    state.mkdir()
+    data.mkdir()
+    (data / "images.npz").write_text("")
+    (job / "train.py").write_text('save("../logs"); at("/job:worker/task:0"); match("/")')
+    assert named(job, f"python train.py --dir={state} --data {data}") == [str(state), "../logs"]
+    assert named(job, "python -c pass", env={"OUT": "../out", "RUN": "../{run}"}) == ["../out"]
+    assert named(job, "python -c pass --dir ckpt", workdir=str(data)) == [str(data)]
+    (data / "ckpt-1.index").write_text("")
+    assert named(job, f"python -c pass {data}") == [str(data)]
+
+
+def test_what_a_killed_drill_has_left_is_removed_by_the_next(home: Path) -> None:
+    left = home / "drills/999999999-x/1"
+    left.mkdir(parents=True)
+    home.chmod(0o700)
+    with drill_directory(is_kept=False) as directory:
+        assert os.listdir(home / "drills") == [directory.name]
+    assert not (home / "drills").exists()
+    with drill_directory(is_kept=True):
+        pass
+    with drill_directory(is_kept=False):
+        assert len(os.listdir(home / "drills")) == 2
