@@ -21,12 +21,16 @@ import json
 import math
 import os
 import time
+from contextlib import suppress
 from typing import Any
 
 from tflaunch_worker.agent.progress import LONGEST, LONGEST_NAME, MOST_METRICS
 from tflaunch_worker.training import hooks
 
 _KERAS_INTERVAL = 0.5  # seconds; reading Keras' logs waits for the step that is running on the GPU
+DRILL = "TFLAUNCH_DRILL"
+"""Variable of a task whose resuming `tflaunch drill` watches: it prints each step that it reports."""
+
 _COUNTS = ("step", "epoch", "epochs", "steps_per_epoch")
 
 
@@ -99,7 +103,9 @@ class _ReportProgress(hooks.Hooks):
         """Report after a step, or after several with ``steps_per_execution``, if it is time."""
         self._batches = self._before_epoch + batch + 1
         now = time.monotonic()
-        if now >= self._due and isinstance(logs, dict):  # a RemoteValue belongs to a step that is only scheduled
+        if (now >= self._due or os.environ.get(DRILL)) and isinstance(
+            logs, dict
+        ):  # a RemoteValue belongs to a step that is only scheduled
             self._due = now + _KERAS_INTERVAL
             # Within an epoch tf_keras sums the replicas' metrics (2.21 on two workers: an accuracy of 2.0).
             self._report(logs if self._replicas == 1 else {})
@@ -158,6 +164,8 @@ class Teller:
             os.register_at_fork(after_in_child=self._untold.clear)  # the parent reports these values
         self._untold.update((name, value) for name, value in counts.items() if value is not None)
         self._untold.update((("metrics", name), value) for name, value in metrics.items())
+        if os.environ.get(DRILL):
+            _print_step(counts, metrics)
         if time.monotonic() >= self._due:
             self.flush()
 
@@ -188,6 +196,12 @@ class Teller:
         if self._pipe is not None:
             os.close(self._pipe)
             self._pipe = None
+
+
+def _print_step(counts: dict[str, Any], metrics: dict[str, Any]) -> None:
+    told = {name: number for name, value in metrics.items() if (number := _number(value)) is not None}
+    with suppress(OSError, ValueError):  # the program has closed its output
+        print(f"step {counts.get('step')}", *(f"{name} {value:.7g}" for name, value in told.items()), flush=True)
 
 
 def _line(values: dict[Any, Any]) -> bytes:

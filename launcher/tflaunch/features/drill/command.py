@@ -1,0 +1,287 @@
+"""`drill`: train twice, once with a fault, and say whether the training resumes."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple, NoReturn
+
+import click
+
+from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, name_from
+from tflaunch.cli.arguments.spec import (
+    STDIN,
+    CommandAfterDashes,
+    WholeNumber,
+    json_option,
+    print_json,
+    read_file,
+    require_program,
+    say,
+    set_option,
+    usual_spec,
+    warn,
+)
+from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
+from tflaunch.discovery import prepare
+from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, Problem, TflaunchError
+from tflaunch.features.drill.rehearsal import KINDS, Fault, Rehearsal, find_fault, rehearse
+from tflaunch.features.drill.verdict import PROVED, UNKNOWN, Verdict, judge, source_of, steps_of
+from tflaunch.features.drill.working_copy import copy_directory, drill_directory, outside_paths
+from tflaunch.interruptible import handle_signals
+from tflaunch.plan.model import Plan
+from tflaunch_worker import signals
+from tflaunch_worker.training.progress import DRILL
+
+_EXCLUDED = (".git", "__pycache__", "*.pyc")
+_SLOWER, _PATIENCE = 4.0, 120.0  # times an undisturbed training, and seconds: what takes longer does not go on
+_NO_STEPS = (
+    "no step was seen, so the drill cannot tell where the training goes on: steps are read from the bar of Keras, from "
+    "lines such as `step 120: loss 0.31`, and from tflaunch_worker.training.report"
+)
+
+
+class Drill(NamedTuple):
+    """What `drill --json` prints.
+
+    Args:
+        name: that of the job.
+        verdict: ``proved`` if all are.
+        drills: one for each fault.
+        problem: why there is no verdict, None if there is one.
+    """
+
+    name: str
+    verdict: str
+    drills: tuple[Verdict, ...] = ()
+    problem: str | None = None
+
+
+class _Drill(CommandAfterDashes):
+    """A command that takes a spec, or options and a program as `run` does."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Parse options up to the first word; after a spec, too."""
+        context.allow_interspersed_args = False
+        end = args.index("--") if "--" in args else len(args)
+        left = click.Command.parse_args(self, context, args[:end])
+        words = context.params["words"]
+        if words and (words[0] == str(STDIN) or Path(words[0]).suffix in SUFFIXES):
+            context.allow_interspersed_args = True
+            click.Command.parse_args(self, context, args[:end])
+            if len(context.params["words"]) > 1:
+                extra = " ".join(context.params["words"][1:])
+                raise click.UsageError(
+                    f"{extra!r} is not expected here; a COMMAND goes after `--`: -- {extra}", context
+                )
+        context.params["command"] = tuple(args[end + 1 :])
+        return left
+
+
+@click.command(cls=_Drill)
+@click.argument("words", nargs=-1, metavar="[SPEC | COMMAND...]", type=click.UNPROCESSED)
+@cluster_options
+@click.option(
+    "--fault",
+    "kinds",
+    type=click.Choice(KINDS),
+    multiple=True,
+    help="What is done: KILL or TERM to a worker, KILL to all tasks of its host, KILL to the chief; default: kill.",
+)
+@click.option("--all", "every", is_flag=True, help="Do all of these, one after the other.")
+@click.option("--task", metavar="TASK", help="The task that it is done to; default: the last worker.")
+@click.option(
+    "--at", type=WholeNumber(1), metavar="STEP", help="The step at which it is done; default: half of the steps seen."
+)
+@click.option("--steps", type=WholeNumber(2), metavar="N", help="End each training after N steps, by TERM.")
+@click.option("--twice", is_flag=True, help="Train undisturbed twice, to see how far such trainings differ.")
+@click.option("--keep", is_flag=True, help="Keep the directories and runs of the drill.")
+@click.option(
+    "--here",
+    is_flag=True,
+    help="Train in the directory itself, and write where the program wants, instead of in copies.",
+)
+@set_option
+@json_option
+def drill(
+    words: tuple[str, ...],
+    command: tuple[str, ...],
+    roles: ClusterOptions,
+    kinds: tuple[str, ...],
+    every: bool,
+    task: str | None,
+    at: int | None,
+    steps: int | None,
+    twice: bool,
+    keep: bool,
+    here: bool,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Train with a fault, and say whether the training goes on from where it was.
+
+    SPEC, or COMMAND with options as in `run`, is trained twice, each time in a copy of its directory: once undisturbed,
+    and once with a worker that is killed at half of the steps. The verdict says where it resumed, from which
+    checkpoint, how many steps were lost, and what was not restored, with what helps. A short training is enough.
+
+    The exit code is 0 if the training resumes, 1 if it does not, and 125 if that could not be seen.
+
+    \b
+    Example:
+      tflaunch drill cluster.json
+      tflaunch drill -n 2 --steps 200 python train.py
+      tflaunch drill cluster.json --all --json
+    """
+    file, command, name = _file_of(words, command, roles)
+    wanted = KINDS if every else kinds or ("kill",)
+    if here and not as_json:
+        say("--here: the trainings use this directory, one after the other")
+    with ExitStack() as stack:
+        stack.enter_context(handle_signals(signals.ending_here(), _interrupt))  # so that all is removed then, too
+        base = None if here else stack.enter_context(drill_directory(is_kept=keep))
+        runs = _Rehearsals(file, settings, command, base, keep, steps)
+        try:
+            verdicts = _play(runs, wanted, task, at, twice)
+            found = Drill(name or runs.plan.name, _overall(verdicts), tuple(verdicts))
+        except _CannotTellError as error:
+            found = Drill(name or runs.plan.name, UNKNOWN, (), str(error))
+        if keep and base is not None:
+            say(f"the directories of the trainings are in {base.parent / ('1-' + base.name)}")
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(_text_of(found), nl=False)
+    return {PROVED: 0, UNKNOWN: EXIT_INTERNAL}.get(found.verdict, 1)
+
+
+def _file_of(
+    words: tuple[str, ...], command: tuple[str, ...], roles: ClusterOptions
+) -> tuple[SpecFile, tuple[str, ...], str]:
+    """Return the spec, the command in place of its own, and the name of a job without a spec."""
+    is_spec = not words or words[0] == str(STDIN) or Path(words[0]).suffix in SUFFIXES
+    if is_spec and roles != ClusterOptions():
+        raise click.UsageError("-n, -H, --ps, --chief and --evaluator go with a COMMAND; a SPEC has its own cluster.")
+    if not words and command:
+        words, command, is_spec = command, (), roles == ClusterOptions() and False
+    if is_spec:
+        require_program(command)
+        return read_file(Path(words[0]) if words else usual_spec()), command, ""
+    require_program(words)
+    data = {"name": name_from(words), "cluster": cluster_of(roles), "command": list(words)}
+    return SpecFile("command line", Path(), ".json", json.dumps(data, indent=2) + "\n"), (), str(data["name"])
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+class _CannotTellError(Exception):
+    """Raised if the drill can show nothing; its message is one sentence."""
+
+
+class _Rehearsals:
+    """The trainings of a drill, each in a directory of its own."""
+
+    def __init__(
+        self,
+        file: SpecFile,
+        settings: Sequence[str],
+        command: Sequence[str],
+        base: Path | None,
+        is_kept: bool,
+        steps: float | None,
+    ) -> None:
+        self._file, self._settings, self._command = file, settings, command
+        self._base, self._is_kept, self._steps = base, is_kept, steps
+        self._count = 0
+        self._per_epoch: dict[str, float] = {}
+        self._limit = math.inf
+        self.plan, warnings = self._plan(file.directory)
+        warn(file.source, warnings)
+        if self.plan.restart.max == 0:
+            raise TflaunchError("restart.max is 0, so nothing resumes; drill with --set restart.max=1", EXIT_USAGE)
+        if base is not None and (outside := outside_paths(self.plan, file.directory)):
+            named = "; ".join(f"{each.path} ({each.named_by})" for each in outside)
+            remedy = "name a path below the directory, one with {run} in it, or drill with --here"
+            raise TflaunchError(
+                f"the trainings of a drill would share what they write outside: {named}; {remedy}", EXIT_USAGE
+            )
+
+    def _plan(self, directory: Path) -> tuple[Plan, list[Problem]]:
+        file = self._file._replace(directory=directory)
+        plan, warnings = prepare.plan_spec(file, self._settings, command=self._command)
+        tasks = (task._replace(env={**task.env, DRILL: "1"}) for task in plan.tasks)
+        return plan._replace(tasks=tuple(tasks)), warnings
+
+    def play(self, fault: Fault | None, message: Callable[[str], None]) -> Rehearsal:
+        """Train once; raises as `rehearse`."""
+        directory, plan = None, self.plan
+        if self._base is not None:
+            self._count += 1
+            directory = self._base / str(self._count)
+            exclude = _EXCLUDED if plan.sync is None else plan.sync.exclude
+            copy_directory(self._file.directory.absolute(), directory, exclude)
+            plan, _ = self._plan(directory)
+        watched = directory or self._file.directory.absolute()
+        begun = time.monotonic()
+        seen = rehearse(
+            self._file, plan, watched, fault, self._steps, self._per_epoch, self._limit, message, is_kept=self._is_kept
+        )
+        if fault is None:
+            self._per_epoch = dict(seen.per_epoch)
+            self._limit = _SLOWER * (time.monotonic() - begun) + _PATIENCE
+        return seen
+
+
+def _play(runs: _Rehearsals, kinds: Sequence[str], task: str | None, at: float | None, twice: bool) -> list[Verdict]:
+    """Train undisturbed and with each fault; return a verdict for each."""
+    known = [each.task for each in runs.plan.tasks]
+    if task is not None and task not in known:
+        raise TflaunchError(f"--task {task}: there is no such task; they are {', '.join(known)}", EXIT_USAGE)
+    calm = _undisturbed(runs)
+    first, last = steps_of(calm)
+    if at is not None and at > last:
+        raise TflaunchError(f"--at {at}: the training has only {last:g} steps; choose an earlier one", EXIT_USAGE)
+    second = _undisturbed(runs) if twice else None
+    verdicts = []
+    for kind in kinds:
+        fault = find_fault(kind, runs.plan, task, at or (first + last) / 2)
+        struck = runs.play(fault, say)
+        if steps_of(struck)[0] > first and source_of(struck):
+            raise _CannotTellError(
+                f"the training with the fault began at step {steps_of(struck)[0]:g}, where an earlier one had stopped: "
+                "let the program write to a directory with {run} in its name"
+            )
+        verdicts.append(judge(calm, struck, fault, second))
+    return verdicts
+
+
+def _undisturbed(runs: _Rehearsals) -> Rehearsal:
+    calm = runs.play(None, say)
+    if calm.result.exit_code and not calm.is_stopped:
+        lines = [line for line in calm.result.summary.split("\n") if not line.startswith(("logs: ", "next: "))]
+        raise _CannotTellError("the undisturbed training failed: " + "\n".join(lines))
+    if not source_of(calm):
+        raise _CannotTellError(_NO_STEPS)
+    return calm
+
+
+def _overall(verdicts: Sequence[Verdict]) -> str:
+    found = {each.verdict for each in verdicts}
+    return next((verdict for verdict in ("not proved", UNKNOWN) if verdict in found), PROVED)
+
+
+def _text_of(found: Drill) -> str:
+    lines = [f"{found.name}: {found.problem}"] if found.problem else []
+    for each in found.drills:
+        lines.append(f"{each.fault}: {'it resumes' if each.verdict == PROVED else each.verdict}")
+        for finding in each.findings:
+            lines.append(f"  {finding.sentence}")
+            if finding.remedy:
+                lines.append(f"    help: {finding.remedy}")
+    return "".join(f"{line}\n" for line in lines)

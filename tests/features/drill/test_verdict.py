@@ -1,0 +1,139 @@
+"""The verdict about a training that was struck, beside one that was not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tflaunch.api.functions import Values
+from tflaunch.api.values import Result
+from tflaunch.features.drill.file_watch import MOVED, READ, WRITTEN, FileEvent
+from tflaunch.features.drill.rehearsal import Fault, Rehearsal
+from tflaunch.features.drill.trail import Life, Point
+from tflaunch.features.drill.verdict import Verdict, judge
+
+pytestmark = pytest.mark.unit
+
+AT = 50.0  # when it was struck, after step 50
+FAULT = Fault("kill", ("worker:1",), 50)
+
+
+def curve(first: int, last: int, begins: float, shift: float = 0.0) -> tuple[Point, ...]:
+    """Return a point for each step, one a second."""
+    steps = range(first, last + 1)
+    return tuple(Point(begins + step - first, step, None, 10.0 / step + shift) for step in steps)
+
+
+def rehearsal(*lives: Sequence[Point], files: Sequence[FileEvent] = (), **fields: Any) -> Rehearsal:
+    """Return what was seen of two workers with the same steps."""
+    result = Result("run", "succeeded", 0, None, "", {}, Path(), Values({}, ()))
+    seen = tuple(Life(attempt, tuple(points)) for attempt, points in enumerate(lives))
+    trails = {task: {fields.pop("source", "steps"): seen} for task in ("worker:0", "worker:1")}
+    about = {"struck_at": None, "per_epoch": {}, "exits": (), "saves_optimizer": None, **fields}
+    return Rehearsal("run", result, is_stopped=False, is_late=False, trails=trails, files=files, **about)
+
+
+CALM = rehearsal(curve(1, 100, 1.0))
+SAVED = [
+    FileEvent(41.0, WRITTEN, "ckpt-40.tmp"),
+    FileEvent(41.0, MOVED, "ckpt-40.h5"),
+    FileEvent(58.0, READ, "ckpt-40.h5"),
+]
+
+
+def judged(
+    later: Sequence[Point], files: Sequence[FileEvent] = SAVED, calm: Rehearsal = CALM, **fields: Any
+) -> Verdict:
+    return judge(calm, rehearsal(curve(1, 50, 1.0), later, files=files, struck_at=AT + 0.5, **fields), FAULT)
+
+
+def kinds(verdict: Verdict) -> list[str]:
+    return [finding.kind for finding in verdict.findings]
+
+
+def test_a_training_that_goes_on_from_its_checkpoint_is_proved() -> None:
+    verdict = judged(curve(41, 100, 60.0))
+    assert (verdict.verdict, kinds(verdict)) == ("proved", ["resumed"])
+    assert verdict.findings[0].sentence == "resumed at step 40 from ckpt-40.h5; 10 steps lost, and it took 9.5 s"
+
+
+@pytest.mark.parametrize(
+    ("files", "kind"),
+    [
+        ([], "no_checkpoint"),
+        (SAVED[:2], "never_read"),
+        ([*SAVED[:2], FileEvent(65.0, READ, "ckpt-40.h5")], "read_late"),
+        ([FileEvent(41.0, MOVED, "a/ckpt-40.h5"), FileEvent(99.0, MOVED, "b/ckpt-40.h5")], "other_directory"),
+        ([FileEvent(41.0, WRITTEN, "train.log"), FileEvent(58.0, READ, "train.log")], "no_checkpoint"),
+        (SAVED, "not_used"),
+    ],
+)
+def test_why_a_training_began_again(files: list[FileEvent], kind: str) -> None:
+    verdict = judged(curve(1, 100, 60.0), files)
+    assert (verdict.verdict, kinds(verdict)) == ("not proved", [kind])
+    assert verdict.findings[0].remedy
+
+
+def test_steps_that_count_again_with_trained_weights_are_told_from_a_new_training() -> None:
+    later = [point._replace(loss=0.2) for point in curve(1, 100, 60.0)]
+    assert kinds(judged(later)) == ["counter"]
+
+
+def test_a_checkpoint_that_comes_after_the_fault_is_said_to_come_too_late() -> None:
+    calm = CALM._replace(files=[FileEvent(80.0, MOVED, "ckpt-80.h5")])
+    assert "the first one comes at step 80" in judged(curve(1, 100, 60.0), [], calm).findings[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("shifted_from", "saves_optimizer", "kind"),
+    [(41, True, "data"), (42, True, "optimizer"), (42, False, "weights_only"), (100, True, "")],
+)
+def test_what_a_loss_tells(shifted_from: int, saves_optimizer: bool, kind: str) -> None:
+    """The first loss is that of the restored weights; what comes later depends on the optimizer."""
+    later = [*curve(41, shifted_from - 1, 60.0), *curve(shifted_from, 100, 60.0 + shifted_from - 41, 0.5)]
+    assert kinds(judged(later, saves_optimizer=saves_optimizer)) == ["resumed", *filter(None, [kind])]
+
+
+def test_a_loss_that_differs_in_undisturbed_trainings_tells_nothing() -> None:
+    calm = rehearsal([point._replace(loss=(point.loss or 0) * 1.2) for point in curve(1, 100, 1.0)])
+    assert kinds(judged(curve(41, 100, 60.0, 0.01), calm=calm)) == ["resumed"]
+
+
+def test_a_learning_rate_that_begins_again_is_named() -> None:
+    rated = [point._replace(rate=1 / point.step) for point in curve(1, 100, 1.0)]
+    later = [point._replace(rate=1.0, loss=9.0) for point in curve(41, 100, 60.0)]
+    assert kinds(judged(later, calm=rehearsal(rated))) == ["resumed", "rate"]
+
+
+def test_tasks_that_resume_at_different_steps_are_named() -> None:
+    struck = rehearsal(curve(1, 50, 1.0), curve(41, 100, 60.0), files=SAVED, struck_at=AT)
+    trails = {**struck.trails, "worker:1": {"steps": (Life(0, curve(1, 50, 1.0)), Life(1, curve(1, 100, 60.0)))}}
+    (finding,) = judge(CALM, struck._replace(trails=trails), FAULT).findings
+    assert finding.sentence == "the tasks resumed at different places: worker:0 at step 40, worker:1 at step 0"
+
+
+def test_a_name_with_a_number_that_comes_twice_has_several_writers() -> None:
+    twice = [*SAVED[:2], FileEvent(41.1, MOVED, "ckpt-40.h5"), SAVED[2]]
+    assert kinds(judged(curve(41, 100, 60.0), twice)) == ["resumed", "several_writers"]
+    shared = [
+        FileEvent(41.0, WRITTEN, "last.h5", frozenset({"worker:0", "worker:1"})),
+        FileEvent(58.0, READ, "last.h5"),
+    ]
+    assert "worker:0, worker:1" in judged(curve(41, 100, 60.0), shared).findings[1].sentence
+
+
+def test_what_has_an_own_attempt_may_go_on_without_the_struck_task() -> None:
+    """Workers beside parameter servers restart alone, and the chief that prints the steps goes on."""
+    struck = rehearsal(curve(1, 100, 1.0), struck_at=AT)
+    assert [(each.kind, each.is_fault) for each in judge(CALM, struck, FAULT).findings] == [("resumed", False)]
+
+
+def test_a_training_that_ends_elsewhere_is_not_proved() -> None:
+    assert kinds(judged(curve(41, 90, 60.0))) == ["resumed", "other_end"]
+
+
+def test_a_fault_that_was_not_done_proves_nothing() -> None:
+    assert judge(CALM, CALM, FAULT).verdict == "unknown"
