@@ -33,8 +33,8 @@ parameter server. Try next:
 
   $(BIN)/tflaunch ls                                    the runs, how long they took and how far they came
   $(BIN)/tflaunch logs mnist_multi_worker worker:1      what a task has written
-  $(BIN)/tflaunch up cluster_specs/mnist_multi_worker.json --drill "kill worker:1 after 5s"
-                                                     a worker dies, and the training goes on
+  $(BIN)/tflaunch drill cluster_specs/mnist_multi_worker.json
+                                                     a worker dies, and the training goes on from its checkpoint
   $(BIN)/tflaunch init                                  a spec for your own program
 endef
 export AFTER_DEMO

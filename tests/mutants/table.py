@@ -213,11 +213,11 @@ MUTANTS: Mapping[str, Edit] = {
         "job.hosts[host].awaits",
         Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
-    "a drill counts a gang as recovered that has not failed": Edit(
-        "features.drills.drill.follow_fault",
-        "if outcome.was_noticed and is_whole:",
-        "if is_whole:",
-        Suite("features/drills/test_drill.py"),
+    "a training that began again from the start counts as resumed": Edit(
+        "features.drill.verdict._Judgement._places",
+        "if lowest <= 0:",
+        "if lowest < 0:",
+        Suite("features/drill/test_verdict.py"),
     ),
     "a reason may have any length": Edit(
         "core.events",

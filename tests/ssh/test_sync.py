@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -151,3 +152,30 @@ def test_hosts_are_set_up_from_the_code_that_they_got(launch: Launch, sshd: Star
         assert [line.partition(" says: ")[2] for line in lines] == ["one", "one"]
     assert [(host.home / "made").read_text() for host in hosts.values()] == ["made\n", "made\n"]
     assert all(len(list((host.home / STATE).glob("setups/*/build-*/.venv"))) == 1 for host in hosts.values())
+
+
+DRILLED = """
+import os, pathlib, time
+kept = pathlib.Path("step.json")
+first = int(kept.read_text()) if kept.exists() and "forget" not in os.environ else 0
+for step in range(first, 40):
+    print("step", step + 1, "loss", 1 / (step + 1), flush=True)
+    kept.with_suffix(".new").write_text(str(step + 1))
+    kept.with_suffix(".new").replace(kept)
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("env", "verdict", "code"), [({}, "proved", 0), ({"forget": "1"}, "not proved", 1)])
+def test_a_drill_trains_in_copies_on_hosts_and_removes_them(
+    launch: Launch, sshd: StartSshd, env: dict[str, str], verdict: str, code: int
+) -> None:
+    hosts = {"h1": sshd(), "h2": sshd()}
+    write(launch, train_py=DRILLED)
+    spec = synced(launch, hosts, "python3", "train.py", env=env, restart={"backoff": [0, 0]})
+    ended = launch.run("drill", spec, "--json", code=code)
+    found = json.loads(ended.stdout)
+    assert found["verdict"] == verdict
+    assert [each["kind"] for each in found["drills"][0]["findings"]] == ["began_again" if code else "resumed"]
+    assert [code_on(host) for host in hosts.values()] == [[], []]

@@ -12,8 +12,6 @@ from tflaunch.features.drill.trail import Trail
 from tflaunch.store.log_writer import Mark
 from tflaunch.store.run_dir import RunDirectory
 
-pytestmark = pytest.mark.unit
-
 LEGACY = (
     "Epoch 1/3\n 1/20 [>.............................] - ETA: 3s - loss: 0.9000"
     + "\b" * 20

@@ -15,8 +15,6 @@ from tflaunch.features.drill.rehearsal import Fault, Rehearsal
 from tflaunch.features.drill.trail import Life, Point
 from tflaunch.features.drill.verdict import Verdict, judge
 
-pytestmark = pytest.mark.unit
-
 AT = 50.0  # when it was struck, after step 50
 FAULT = Fault("kill", ("worker:1",), 50)
 

@@ -14,8 +14,6 @@ from tflaunch.discovery import prepare
 from tflaunch.errors import TflaunchError
 from tflaunch.features.drill.working_copy import copy_directory, drill_directory, outside_paths
 
-pytestmark = pytest.mark.unit
-
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
