@@ -8,6 +8,8 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -96,6 +98,33 @@ def tflaunch_cluster(request: pytest.FixtureRequest, tflaunch_home: Path) -> Cal
         return result
 
     return run
+
+
+@pytest.fixture
+def assert_resumes(tflaunch_home: Path) -> Callable[..., None]:
+    """A function that fails the test if a training does not go on after a fault, as `tflaunch drill` sees it.
+
+    Its arguments: ``spec`` is a file, or ``command`` is what ``workers`` tasks run; ``steps`` ends each training after
+    that many; ``fault`` is one of `tflaunch drill --fault`.
+    """
+
+    def check(
+        spec: str | Path | None = None,
+        *,
+        command: str | Sequence[str] = (),
+        workers: int = 1,
+        steps: int | None = None,
+        fault: str = "kill",
+    ) -> None:
+        words = shlex.split(command) if isinstance(command, str) else list(command)
+        options = ["--fault", fault, *([] if steps is None else ["--steps", str(steps)])]
+        what = [str(spec)] if spec is not None else ["-n", str(workers), *words]
+        drill = [sys.executable, "-m", "tflaunch", "drill", *options, *what]
+        ended = subprocess.run(drill, capture_output=True, text=True, check=False)  # no limit: it has its own
+        if ended.returncode:
+            pytest.fail(f"{shlex.join(['tflaunch', *drill[3:]])}\n{ended.stdout}{ended.stderr}", pytrace=False)
+
+    return check
 
 
 @pytest.hookimpl(tryfirst=True)

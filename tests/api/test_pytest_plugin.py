@@ -188,6 +188,23 @@ def test_failing(tflaunch_cluster):
     assert re.search("- output of worker:0 -+\nwhat happened\n", out)
 
 
+def test_a_training_that_has_to_survive_a_kill(project: Project) -> None:
+    """The program of each test writes its step, and reads it or not."""
+    program = "import os, pathlib, sys, time; kept = pathlib.Path('step.json')\n"
+    program += "first = int(kept.read_text()) if kept.exists() and sys.argv[1:] else 0\n"
+    program += "for step in range(first, 40):\n    print('step', step + 1, flush=True)\n"
+    program += "    time.sleep(0.03)\n    kept.write_text(str(step + 1))\n"
+    (project.directory / "train.py").write_text(program)
+    tests = """
+@pytest.mark.parametrize("arguments", ["reads", ""])
+def test_resumes(assert_resumes, arguments):
+    assert_resumes(command=f"python train.py {arguments}", workers=1)
+"""
+    code, out = project.run(tests)
+    assert (code, "1 failed, 1 passed" in out) == (1, True), out
+    assert "no checkpoint was read, though step.json had been written" in out
+
+
 @pytest.mark.thorough
 def test_in_parallel(project: Project) -> None:
     tests = """
