@@ -35,7 +35,6 @@ def main() -> int:
     data = digits.choose(args.data, lambda mine: all(training.everyone(strategy, mine)))
     train, test = digits.load(data)
     dataset = pipeline.endless(pipeline.write_files(train), sizes.total, "data", SEED)
-    batches = iter(strategy.experimental_distribute_dataset(dataset))
 
     steps = args.epochs * args.steps_per_epoch
     model.seed(SEED)
@@ -53,6 +52,8 @@ def main() -> int:
     manager = tf.train.CheckpointManager(checkpoint, training.save_path(saved), max_to_keep=2)
     if step.numpy():
         print(f"resumed at step {step.numpy()}", flush=True)
+    # The order has a fixed seed, so the batches of the steps that are done are the first ones.
+    batches = iter(strategy.experimental_distribute_dataset(dataset.skip(int(step.numpy()))))
     while (done := int(step.numpy())) < steps:
         loss = handler.run(train_step, next(batches), step)
         done += 1
