@@ -193,7 +193,7 @@ def test_a_training_that_has_to_survive_a_kill(project: Project) -> None:
     program = "import os, pathlib, sys, time; kept = pathlib.Path('step.json')\n"
     program += "first = int(kept.read_text()) if kept.exists() and sys.argv[1:] else 0\n"
     program += "for step in range(first, 40):\n    print('step', step + 1, flush=True)\n"
-    program += "    time.sleep(0.03)\n    kept.write_text(str(step + 1))\n"
+    program += "    time.sleep(0.03)\n    pathlib.Path('new').write_text(str(step + 1))\n    os.replace('new', kept)\n"
     (project.directory / "train.py").write_text(program)
     tests = """
 @pytest.mark.parametrize("arguments", ["reads", ""])

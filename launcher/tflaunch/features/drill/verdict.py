@@ -22,7 +22,7 @@ PROVED, NOT_PROVED, UNKNOWN = "proved", "not proved", "unknown"
 _SOURCES = ("steps", "reports", "epochs")
 _STATE = re.compile(
     r".*(\.index|\.data-\d+-of-\d+|\.ckpt|\.h5|\.hdf5|\.keras|\.npz|\.npy|\.pkl|\.pickle|\.pt|\.pth|\.msgpack|\.joblib"
-    r"|\.safetensors|\.orbax\S*|_METADATA|manifest\.ocdbt)|checkpoint|(.*/)?(.*(state|ckpt|checkpoint|meta)[^/]*\.json)",
+    r"|\.safetensors|\.orbax\S*|_METADATA|manifest\.ocdbt)|checkpoint|(.*/)?([^/]*(state|ckpt|checkpoint|meta|step|epoch|progress)[^/]*\.json)",
     re.IGNORECASE,
 )
 _TEMPORARY = re.compile(r"(.*/)?(\..*|workertemp_.*|.*_temp(/.*|_.*)?|.*\.tmp\w*|.*\.tempstate\d+)")
@@ -387,8 +387,9 @@ class _Files:
         return _paths(event for event in self._written if event.time >= self._at and _is_state(event.path))
 
     def read_after(self) -> list[str]:
-        """Return the checkpoints that were read after the fault, the newest last."""
-        return sorted({_shown(path) for path in self.states_read()}, key=_number_of)
+        """Return what was read after the fault and may be of a checkpoint, the newest last."""
+        written = {event.path for event in self._written if event.time < self._first_step and _may_be_state(event.path)}
+        return sorted({_shown(path) for path in _paths(self._reads()) if path in written}, key=_number_of)
 
     def states_read(self) -> list[str]:
         """Return the files of checkpoints that were read after the fault, if written before the next step."""
@@ -436,7 +437,11 @@ def _paths(events: Iterator[FileEvent] | Sequence[FileEvent]) -> list[str]:
 
 
 def _is_state(path: str) -> bool:
-    return bool(_STATE.fullmatch(path)) and not _TEMPORARY.fullmatch(path) and not _LOGS.fullmatch(path)
+    return bool(_STATE.fullmatch(path)) and _may_be_state(path)
+
+
+def _may_be_state(path: str) -> bool:
+    return not _TEMPORARY.fullmatch(path) and not _LOGS.fullmatch(path)
 
 
 def _shown(path: str) -> str:
