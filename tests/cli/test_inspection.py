@@ -77,7 +77,7 @@ class TestHelp:
         assert "Example:\n    tflaunch up cluster.json" in shown.stdout
         listed = re.findall(r"^  ([a-z]+) +[A-Z]", shown.stdout, re.MULTILINE)
         assert len(listed) <= 24
-        assert listed[:5] == ["run", "up", "check", "doctor", "init"]
+        assert listed[:6] == ["run", "up", "check", "doctor", "drill", "init"]
         assert shown.stdout.endswith("\nMore: tflaunch help --all\n")
 
     def test_without_any_word_the_help_is_shown(self, home: Path):

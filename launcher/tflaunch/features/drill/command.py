@@ -24,6 +24,7 @@ from tflaunch.cli.arguments.spec import (
     require_program,
     say,
     set_option,
+    specs_here,
     usual_spec,
     warn,
 )
@@ -163,14 +164,18 @@ def _file_of(
     words: tuple[str, ...], command: tuple[str, ...], roles: ClusterOptions
 ) -> tuple[SpecFile, tuple[str, ...], str]:
     """Return the spec, the command in place of its own, and the name of a job without a spec."""
-    is_spec = not words or words[0] == str(STDIN) or Path(words[0]).suffix in SUFFIXES
-    if is_spec and roles != ClusterOptions():
-        raise click.UsageError("-n, -H, --ps, --chief and --evaluator go with a COMMAND; a SPEC has its own cluster.")
-    if not words and command:
-        words, command, is_spec = command, (), roles == ClusterOptions() and False
-    if is_spec:
-        require_program(command)
-        return read_file(Path(words[0]) if words else usual_spec()), command, ""
+    if words and (words[0] == str(STDIN) or Path(words[0]).suffix in SUFFIXES):
+        if roles != ClusterOptions():
+            raise click.UsageError(
+                "-n, -H, --ps, --chief and --evaluator go with a COMMAND; a SPEC has its own cluster."
+            )
+        return read_file(Path(words[0])), command, ""
+    if not words and roles == ClusterOptions() and (not command or specs_here()):
+        return read_file(usual_spec()), command, ""
+    words = words or command
+    if not words:
+        example = "tflaunch drill -n 2 python train.py"
+        raise click.UsageError(f"Missing COMMAND: what each task runs, for example: {example}")
     require_program(words)
     data = {"name": name_from(words), "cluster": cluster_of(roles), "command": list(words)}
     return SpecFile("command line", Path(), ".json", json.dumps(data, indent=2) + "\n"), (), str(data["name"])

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import math
-import os
-import re
+import posixpath
 import statistics
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tflaunch.explain.wording import counted
-from tflaunch.features.drill import file_watch
-from tflaunch.features.drill.file_watch import FileEvent
 from tflaunch.features.drill.rehearsal import Fault, Rehearsal, is_evaluator
+from tflaunch.features.drill.saved_files import SavedFiles, is_state
 from tflaunch.features.drill.trail import Life, Point
 from tflaunch_worker.readable import duration_words
 
 PROVED, NOT_PROVED, UNKNOWN = "proved", "not proved", "unknown"
 
 _SOURCES = ("steps", "reports", "epochs")
-_STATE = re.compile(
-    r".*(\.index|\.data-\d+-of-\d+|\.ckpt|\.h5|\.hdf5|\.keras|\.npz|\.npy|\.pkl|\.pickle|\.pt|\.pth|\.msgpack|\.joblib"
-    r"|\.safetensors|\.orbax\S*|_METADATA|manifest\.ocdbt)|checkpoint|(.*/)?([^/]*(state|ckpt|checkpoint|meta|step|epoch|progress)[^/]*\.json)",
-    re.IGNORECASE,
-)
-_TEMPORARY = re.compile(r"(.*/)?(\..*|workertemp_.*|.*_temp(/.*|_.*)?|.*\.tmp\w*|.*\.tempstate\d+)")
-_LOGS = re.compile(r".*(\.tfevents\..*|\.log|\.csv|\.txt)")
-_NUMBERED = re.compile(r"\d")
 _TOLERANCE = 0.005  # of a loss; programs print a few digits only
 _BEYOND = 3.0  # times the spread of undisturbed runs
 _CLOCKS = 0.1  # seconds between the times of a line of output and of a file's event that say nothing
@@ -136,7 +125,7 @@ class _Judgement:
         self._before = _lives_until(struck, self._source, self._at)
         self._returns = [each for task in self._before if (each := self._return_of(task)) is not None]
         first_step = min((each.first.time for each in self._returns), default=math.inf)
-        self._files = _Files(struck.files or (), self._at, first_step)
+        self._files = SavedFiles(struck.files or (), self._at, first_step)
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is to be said, the main thing first."""
@@ -230,7 +219,7 @@ class _Judgement:
             return Finding("began_again", text, REMEDIES["began_again"])
         written, read = self._files.states_before(), self._files.states_read()
         if not written:
-            later = [event.time for event in self._calm.files or () if _is_state(event.path)]
+            later = [event.time for event in self._calm.files or () if is_state(event.path)]
             if later and (step := _step_at(self._calm, self._source, min(later))):
                 text = (
                     f"{again}: no checkpoint was written before the fault, the first one comes at {self._unit} {step:g}"
@@ -240,8 +229,8 @@ class _Judgement:
             return Finding("no_checkpoint", text, REMEDIES["no_checkpoint"])
         if not read:
             other = self._files.states_after()
-            first, then = os.path.dirname(written[-1]), os.path.dirname(other[0]) if other else ""
-            if other and first != then and not {os.path.dirname(path) for path in written} & {then}:
+            first, then = posixpath.dirname(written[-1]), posixpath.dirname(other[0]) if other else ""
+            if other and first != then and not {posixpath.dirname(path) for path in written} & {then}:
                 text = f"{again}: it saved to {first or '.'} before the fault, and to {then or '.'} after it"
                 return Finding("other_directory", text, REMEDIES["other_directory"])
             text = f"{again}: no checkpoint was read, though {written[-1]} had been written"
@@ -366,92 +355,6 @@ class _Judgement:
                 text = f"the end differs by more than two undisturbed runs do: a loss of {struck.loss:.4g} instead of"
                 yield Finding("end", f"{text} {calm.loss:.4g}", REMEDIES["data"])
                 return
-
-
-class _Files:
-    """What a training that was struck wrote and read."""
-
-    def __init__(self, events: Sequence[FileEvent], at: float, first_step: float) -> None:
-        """Take the events of a training that was struck ``at`` a time, and did its ``first_step`` after that."""
-        self._events = events
-        self._at = at
-        self._first_step = first_step
-        self._written = [event for event in events if event.kind in (file_watch.WRITTEN, file_watch.MOVED)]
-
-    def states_before(self) -> list[str]:
-        """Return the checkpoints that were written before the fault, the newest last."""
-        return _paths(event for event in self._written if event.time < self._at and _is_state(event.path))
-
-    def states_after(self) -> list[str]:
-        """Return those that were written after it, the oldest first."""
-        return _paths(event for event in self._written if event.time >= self._at and _is_state(event.path))
-
-    def read_after(self) -> list[str]:
-        """Return what was read after the fault and may be of a checkpoint, the newest last."""
-        written = {event.path for event in self._written if event.time < self._first_step and _may_be_state(event.path)}
-        return sorted({_shown(path) for path in _paths(self._reads()) if path in written}, key=_number_of)
-
-    def states_read(self) -> list[str]:
-        """Return the files of checkpoints that were read after the fault, if written before the next step."""
-        written = {event.path for event in self._written if event.time < self._first_step and _is_state(event.path)}
-        return [path for path in _paths(self._reads()) if path in written]
-
-    def read_times(self, paths: Sequence[str]) -> list[float]:
-        """Return when these were first read after the fault."""
-        return [next(event.time for event in self._reads() if event.path == path) for path in paths]
-
-    def write_times(self) -> list[float]:
-        """Return when checkpoints were written."""
-        return [event.time for event in self._written if _is_state(event.path)]
-
-    def _reads(self) -> list[FileEvent]:
-        return [event for event in self._events if event.kind == file_watch.READ and event.time >= self._at]
-
-    def shared(self) -> Iterator[tuple[str, frozenset[str]]]:
-        """Yield checkpoints that several tasks wrote, and who; nobody if only that is known.
-
-        A name with a number is that of one save: it is not moved into its place twice.
-        """
-        writers: dict[str, set[str]] = {}
-        moves: Counter[str] = Counter()
-        for event in self._events:
-            if event.time < self._at and _is_state(event.path):
-                writers.setdefault(event.path, set()).update(event.tasks)
-                moves[event.path] += event.kind == file_watch.MOVED
-                if event.kind == file_watch.REMOVED:
-                    del moves[event.path]
-        for path, tasks in writers.items():
-            is_of_one_save = bool(_NUMBERED.search(os.path.basename(path).partition(".")[0]))
-            if len(tasks) > 1 or (is_of_one_save and moves[path] > 1):
-                yield path, frozenset(tasks)
-
-    def is_written_in_place(self, path: str) -> bool:
-        """Whether a file got its content under its own name; TensorFlow's are complete with their index only."""
-        kinds = {event.kind for event in self._written if event.path == path}
-        return kinds == {file_watch.WRITTEN} and not path.endswith((".index", ".json")) and ".data-" not in path
-
-
-def _paths(events: Iterator[FileEvent] | Sequence[FileEvent]) -> list[str]:
-    """Return the paths of events without repetition, in the order of their last event."""
-    return list(dict.fromkeys(event.path for event in reversed(list(events))))[::-1]
-
-
-def _is_state(path: str) -> bool:
-    return bool(_STATE.fullmatch(path)) and _may_be_state(path)
-
-
-def _may_be_state(path: str) -> bool:
-    return not _TEMPORARY.fullmatch(path) and not _LOGS.fullmatch(path)
-
-
-def _shown(path: str) -> str:
-    """Return the name of a checkpoint rather than of one of its files."""
-    return re.sub(r"\.(index|data-\d+-of-\d+)$", "", path)
-
-
-def _number_of(path: str) -> tuple[int, str]:
-    numbers = re.findall(r"\d+", os.path.basename(path))
-    return (int(numbers[-1]) if numbers else -1, path)
 
 
 def source_of(rehearsal: Rehearsal) -> str:

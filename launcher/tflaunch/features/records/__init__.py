@@ -9,7 +9,7 @@ FEATURE = Feature(
         ),
         "diff": Verb(
             "tflaunch.features.records.commands:diff",
-            "Act on runs",
+            "More",
             "Show what differs between two runs.",
             output="tflaunch.features.records.run_diff:Differences",
         ),

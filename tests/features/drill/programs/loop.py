@@ -55,18 +55,23 @@ def restore():
     state.update({key: value for key, value in kept.items() if key not in lost})
 
 
+is_ending: list[int] = []
+
+
 def at_term(number, frame):
     if FAULT == "exits_0":
         sys.exit(0)
-    (meetings / "stop").touch()
+    is_ending.append(number)
 
 
 def meet(step):
     """Wait until all tasks have come to a step; save and end together if one of them got TERM."""
+    if is_ending:
+        (meetings / f"stop-{step}").touch()  # before the others can go on from here
     (meetings / f"{step}-{TASK}").touch()
     while not all((meetings / f"{step}-{task}").exists() for task in range(TASKS)):
         time.sleep(0.002)  # clock: the program's own waiting
-    if (meetings / "stop").exists():
+    if (meetings / f"stop-{step}").exists():
         if TASK == 0:
             save(step)
         sys.exit(42)
