@@ -95,6 +95,18 @@ def test_what_a_loss_tells(shifted_from: int, saves_optimizer: bool, kind: str) 
     assert kinds(judged(later, saves_optimizer=saves_optimizer)) == ["resumed", *filter(None, [kind])]
 
 
+@pytest.mark.parametrize(("saves_optimizer", "kind"), [(True, "differs"), (False, "weights_only")])
+def test_means_of_epochs_do_not_tell_order_from_state(saves_optimizer: bool, kind: str) -> None:
+    """Keras shows the mean since the epoch's begin, which says nothing in an epoch that was begun again."""
+    calm = rehearsal([point._replace(mean_of=10) for point in curve(1, 100, 1.0)])
+    fields: dict[str, Any] = {"struck_at": AT, "saves_optimizer": saves_optimizer, "files": SAVED}
+    for shift, said in ((0.0, []), (0.5, [kind])):
+        later = [point._replace(mean_of=10) for point in [*curve(36, 49, 60.0, 9.0), *curve(50, 100, 74.0, shift)]]
+        verdict = judge(calm, rehearsal(calm.trails["worker:0"]["steps"][0].points[:50], later, **fields), FAULT)
+        assert kinds(verdict) == ["resumed", *said]
+        assert verdict.verdict == ("not proved" if said == ["weights_only"] else "proved")
+
+
 def test_a_loss_that_differs_in_undisturbed_trainings_tells_nothing() -> None:
     calm = rehearsal([point._replace(loss=(point.loss or 0) * 1.2) for point in curve(1, 100, 1.0)])
     assert kinds(judged(curve(41, 100, 60.0, 0.01), calm=calm)) == ["resumed"]

@@ -15,6 +15,7 @@ _ENDINGS = re.compile(
     re.IGNORECASE,
 )
 _TEMPORARY = re.compile(r"(^|/)(\.|workertemp_)|_temp(/|_|$)|\.tmp\w*$|\.tempstate\d+$")
+_NOTE = re.compile(r"(^|/)checkpoint$|\.json$")  # says which checkpoint is the newest, or at which step it was made
 _LOGS = re.compile(r"\.tfevents\.|\.(log|csv|txt)$")
 
 
@@ -30,7 +31,8 @@ class SavedFiles:
 
     def states_before(self) -> list[str]:
         """Return the checkpoints that were written before the fault, the newest last."""
-        return _paths(event for event in self._written if event.time < self._at and is_state(event.path))
+        paths = _paths(event for event in self._written if event.time < self._at and is_state(event.path))
+        return sorted(paths, key=lambda path: not _NOTE.search(path))  # those that have weights come last
 
     def states_after(self) -> list[str]:
         """Return those that were written after it, the oldest first."""
@@ -44,7 +46,7 @@ class SavedFiles:
     def states_read(self) -> list[str]:
         """Return the files of checkpoints that were read after the fault, if written before the next step."""
         written = {event.path for event in self._written if event.time < self._first_step and is_state(event.path)}
-        return [path for path in _paths(self._reads()) if path in written]
+        return [path for path in _paths(self._reads()) if path in written and not _NOTE.search(path)]
 
     def read_times(self, paths: Sequence[str]) -> list[float]:
         """Return when these were first read after the fault."""

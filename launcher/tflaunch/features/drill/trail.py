@@ -37,6 +37,7 @@ class Point(NamedTuple):
         epoch: from 1 on; None if ``step`` counts from the beginning of the training.
         loss: None if it was not told.
         rate: the learning rate; None if it was not told.
+        mean_of: the number of steps of an epoch, if ``loss`` is the mean since the epoch's begin, as in Keras' bar.
     """
 
     time: float
@@ -44,6 +45,7 @@ class Point(NamedTuple):
     epoch: float | None = None
     loss: float | None = None
     rate: float | None = None
+    mean_of: int = 0
 
 
 class Life(NamedTuple):
@@ -127,7 +129,7 @@ class Trail:
                 metrics = shown.metrics
                 done = float((shown.epoch - 1) * shown.steps + shown.done)
                 rate = metrics.get("learning_rate", metrics.get("lr"))
-                self._add("steps", Point(time, done, None, metrics.get("loss"), rate))
+                self._add("steps", Point(time, done, None, metrics.get("loss"), rate, shown.steps))
             return
         text = token.decode("utf-8", "replace").strip("\r\n\b")
         loss, rate = _number(_LOSS, text), _number(_RATE, text)

@@ -259,7 +259,7 @@ class _Judgement:
     def _losses(self) -> Iterator[Finding]:
         """Compare the losses after the restart with those of the training that nothing was done to."""
         for each in self._returns:
-            pairs, spread = self._pairs(each.task), self._spread(each.task)
+            pairs, spread = self._pairs(each), self._spread(each.task)
             if len(pairs) < _FEWEST or spread is None:
                 continue
             limits = [max(_BEYOND * spread, _TOLERANCE) * max(abs(calm.loss or 0), 1e-6) for calm, _ in pairs]
@@ -270,18 +270,16 @@ class _Judgement:
             worst = max(range(len(gaps)), key=lambda index: gaps[index] / limits[index])
             calm, struck = pairs[worst]
             where = f"at {self._unit} {calm.step:g} it is {struck.loss:.4g} instead of {calm.loss:.4g}"
-            yield self._explain_losses(each, pairs, beyond[0], where)
+            yield from self._explain_losses(pairs, beyond[0], where)
             return
 
-    def _pairs(self, task: str) -> list[tuple[Point, Point]]:
-        """Return the points of both trainings at equal steps, from the restart on."""
-        calm = _by_step(self._calm.trails[task].get(self._source, ()))
-        later = [
-            life
-            for life in self._struck.trails[task].get(self._source, ())
-            if life.attempt > self._before[task].attempt
-        ]
-        return [(calm[step], point) for step, point in _by_step(later).items() if step in calm]
+    def _pairs(self, back: Return) -> list[tuple[Point, Point]]:
+        """Return the points of both trainings at equal steps, from the restart on; means of whole epochs only."""
+        calm = _by_step(self._calm.trails[back.task].get(self._source, ()))
+        lives = self._struck.trails[back.task].get(self._source, ())
+        later = _by_step([life for life in lives if life.attempt > self._before[back.task].attempt])
+        whole = [point for step, point in later.items() if step in calm and step - point.mean_of >= back.resumed_at]
+        return [(calm[point.step], point) for point in whole]
 
     def _spread(self, task: str) -> float | None:
         """Return how far losses of equal steps differ where nothing was done, as a share; None if unknown."""
@@ -297,26 +295,28 @@ class _Judgement:
         ]
         return max(shares) if len(shares) >= _FEWEST else None
 
-    def _explain_losses(
-        self, each: Return, pairs: Sequence[tuple[Point, Point]], is_first: bool, where: str
-    ) -> Finding:
+    def _explain_losses(self, pairs: Sequence[tuple[Point, Point]], is_first: bool, where: str) -> Iterator[Finding]:
         """Say which part of the state was lost, as far as the losses tell.
 
         The first loss after a restart is that of the restored weights, on the next data: only what comes later depends
-        on the optimizer.
+        on the optimizer. Means of epochs do not tell a lost state from another order of the same data.
         """
         rates = [(a.rate, b.rate) for a, b in pairs if a.rate is not None and b.rate is not None]
         if rates and sum(abs(a - b) > _TOLERANCE * abs(a) for a, b in rates) > len(rates) / 2:
             text = f"the learning rate began again: it is {rates[0][1]:.4g} instead of {rates[0][0]:.4g}"
-            return Finding("rate", text, REMEDIES["rate"])
-        if self._struck.saves_optimizer is False:
+            yield Finding("rate", text, REMEDIES["rate"])
+        elif self._struck.saves_optimizer is False:
             text = f"the optimizer's state was lost: the checkpoint has weights only, and the loss differs: {where}"
-            return Finding("weights_only", text, REMEDIES["weights_only"])
-        if not is_first:
+            yield Finding("weights_only", text, REMEDIES["weights_only"])
+        elif pairs[0][0].mean_of:
+            text = f"the optimizer's state was lost, or the data came in another order: the loss differs: {where}"
+            yield Finding("differs", text, REMEDIES["optimizer"], is_fault=False)
+        elif not is_first:
             text = f"the optimizer's state was lost: the first loss is right, and later ones differ: {where}"
-            return Finding("optimizer", text, REMEDIES["optimizer"])
-        text = f"other data came than without the fault (seen twice, or left out): the loss differs: {where}"
-        return Finding("data", text, REMEDIES["data"])
+            yield Finding("optimizer", text, REMEDIES["optimizer"])
+        else:
+            text = f"other data came than without the fault (seen twice, or left out): the loss differs: {where}"
+            yield Finding("data", text, REMEDIES["data"])
 
     # ---- how it saves, and how it ended
 
@@ -382,7 +382,9 @@ def _lives_until(rehearsal: Rehearsal, source: str, at: float) -> Mapping[str, L
 
 
 def _by_step(lives: Sequence[Life]) -> dict[float, Point]:
-    return {point.step: point for life in lives for point in life.points if point.loss is not None}
+    """Return the points with a loss by their steps; of means within an epoch, only those of whole epochs."""
+    points = [point for life in lives for point in life.points if point.loss is not None]
+    return {point.step: point for point in points if not point.mean_of or point.step % point.mean_of == 0}
 
 
 def _last(lives: Sequence[Life]) -> Point | None:
