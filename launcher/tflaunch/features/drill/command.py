@@ -257,9 +257,10 @@ def _play(runs: _Rehearsals, kinds: Sequence[str], task: str | None, at: float |
     for kind in kinds:
         fault = find_fault(kind, runs.plan, task, at or (first + last) / 2)
         struck = runs.play(fault, say)
-        if steps_of(struck)[0] > first and source_of(struck):
+        began = {"steps": steps_of(struck)[0], "": last}.get(source_of(struck), first)
+        if began > first + 1:
             raise _CannotTellError(
-                f"the training with the fault began at step {steps_of(struck)[0]:g}, where an earlier one had stopped: "
+                f"the training with the fault began at step {began:g}, where an earlier one had stopped: "
                 "let the program write to a directory with {run} in its name"
             )
         verdicts.append(judge(calm, struck, fault, second))

@@ -225,7 +225,8 @@ class _Judgement:
                     f"{again}: no checkpoint was written before the fault, the first one comes at {self._unit} {step:g}"
                 )
                 return Finding("none_before", text, REMEDIES["none_before"])
-            text = f"{again}: no checkpoint was written in {self._counted(max(each.reached for each in self._returns))}"
+            steps = self._counted(max(each.reached for each in self._returns))
+            text = f"{again}: no checkpoint was written in its directory in {steps}"
             return Finding("no_checkpoint", text, REMEDIES["no_checkpoint"])
         if not read:
             other = self._files.states_after()
@@ -364,10 +365,10 @@ def source_of(rehearsal: Rehearsal) -> str:
 
 
 def steps_of(rehearsal: Rehearsal) -> tuple[float, float]:
-    """Return the first and the last step of a training; its source must be known."""
-    source = source_of(rehearsal)
-    steps = [point.step for trail in rehearsal.trails.values() for life in trail[source] for point in life.points]
-    return min(steps), max(steps)
+    """Return the first and the last step of a training; 0 for both if none was seen."""
+    trails = [trail.get(source_of(rehearsal), ()) for trail in rehearsal.trails.values()]
+    steps = [point.step for lives in trails for life in lives for point in life.points]
+    return min(steps, default=0.0), max(steps, default=0.0)
 
 
 def _lives_until(rehearsal: Rehearsal, source: str, at: float) -> Mapping[str, Life]:
