@@ -128,7 +128,8 @@ def rehearse(
         TflaunchError: the run cannot begin, or its supervisor was killed.
     """
     with launch.new_directory(plan, None, file.suffix, file.text.encode()) as run_directory:
-        say(f"run {run_directory.run}: " + ("nothing is done to it" if fault is None else str(fault.kind)))
+        what = "undisturbed" if fault is None else f"{fault.kind} {listed(fault.tasks)} at step {fault.step:g}"
+        say(f"run {run_directory.run}: {what}")
         launch.start_supervisor(plan, run_directory, is_owned=True)
     if not all(host.is_like_here for host in plan.hosts):
         directory = None
