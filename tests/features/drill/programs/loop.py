@@ -14,7 +14,7 @@ FAULT = os.environ.get("FAULT", "")
 TASK, TASKS = int(os.environ["TFLAUNCH_TASK"].partition(":")[2]), int(os.environ["TASKS"])
 STEPS, BATCH = 60, 16
 SAVE_EVERY = {"rare": 1000, "late_first": 50}.get(FAULT, 10)
-LATE = 12  # steps
+LATE = 25  # steps
 rng = np.random.default_rng(0)
 examples = rng.normal(size=(960, 8))
 labels = examples @ np.arange(1.0, 9.0) + rng.normal(scale=2.0, size=960)
@@ -35,10 +35,10 @@ def save(step):
         data = data[:40]
     if FAULT in ("one_path", "in_place"):
         with path.open("wb") as file:
-            for start in range(0, len(data), 100):
-                file.write(data[start : start + 100])
+            for start in range(0, len(data), len(data) // 10):
+                file.write(data[start : start + len(data) // 10])
                 file.flush()
-                time.sleep(0.002)  # clock: a save takes long, so that the tasks' saves overlap
+                time.sleep(0.01)  # clock: a save takes long, so that the tasks' saves overlap
         return
     path.with_suffix(".tmp").write_bytes(data)
     path.with_suffix(".tmp").replace(path)
@@ -97,6 +97,6 @@ for step in range(first, STEPS):
     print(f"step {step + 1} loss {np.mean(error**2):.5f}{shown}", flush=True)
     if (step + 1) % SAVE_EVERY == 0 and FAULT != "none" and (TASK == 0 or FAULT in ("one_path", "other_steps")):
         save(step + 1)
-    time.sleep(0.03)  # clock: what a step takes
+    time.sleep(0.2 if STEPS / 2 < step <= STEPS * 2 / 3 else 0.02)  # clock: what a step takes; the fault comes in these
     if FAULT not in ("only_chief", "other_steps") or os.environ["TFLAUNCH_ATTEMPT"] == "0":  # then their steps differ
         meet(step + 1)
