@@ -1,8 +1,8 @@
 """Where a training was and when, read from the output of its tasks and from what they report.
 
-Steps are read from the bars of Keras and from lines such as ``epoch 2 step 120: loss 0.31, lr 0.001``. A program that
-prints no steps may report them (`tflaunch_worker.training.report`); they are then known as often as we ask. If neither
-names a step, epochs count.
+Steps are read from the bars of Keras and tqdm, and from lines such as ``epoch 2 step 120: loss 0.31, lr 0.001``. A
+program that prints no steps may report them (`tflaunch_worker.training.report`); they are then known as often as we
+ask. If neither names a step, epochs count.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from tflaunch_worker.agent.last_output import Shown, read_bars
 
 _NUMBER = r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,3})?)"
 _LOSS = re.compile(rf"\b(?:train(?:ing)?[ _/])?loss\b\W{{0,3}}{_NUMBER}", re.IGNORECASE)
+_WITH_LOSS = re.compile(r"loss\b", re.IGNORECASE)
 _RATE = re.compile(rf"\b(?:lr|learning[ _]rate)\b\W{{0,3}}{_NUMBER}", re.IGNORECASE)
-_EPOCH = re.compile(r"\bepoch\b\W{0,3}(\d{1,9})\b", re.IGNORECASE)
-_STEP = re.compile(r"\b(?:global[ _])?(?:step|iter(?:ation)?|batch)\b\W{0,3}(\d{1,9})\b", re.IGNORECASE)
+_COUNT = r"(\d{1,3}(?:,\d{3})+|\d{1,9})\b"
+_EPOCH = re.compile(rf"\bepoch\b\W{{0,3}}{_COUNT}", re.IGNORECASE)
+_STEP = re.compile(rf"\b(?:global[ _])?(?:step|iter(?:ation)?|batch)\b\W{{0,3}}{_COUNT}", re.IGNORECASE)
+_TQDM = re.compile(r"\| (\d{1,9})/\d{1,9} \[\d+:\d\d")
 # Beside a loss, a step may stand anywhere; a line without one, such as "restored from step 100", must begin with it.
 _BEGINS = re.compile(r"\s*(?:\[[^\]]*\]\s*|[\w:./-]+[:|]\s+)*(?:epoch|step|global|iter)", re.IGNORECASE)
 _TOKEN = re.compile(rb"[\r\n\b][^\r\n\b]*(?=[\r\n\b])")
@@ -133,9 +136,10 @@ class Trail:
             return
         text = token.decode("utf-8", "replace").strip("\r\n\b")
         loss, rate = _number(_LOSS, text), _number(_RATE, text)
-        if text.startswith(OURS) or (loss is None and not _BEGINS.match(text)):
+        bar = _number(_TQDM, text)
+        if text.startswith(OURS) or not (bar is not None or _WITH_LOSS.search(text) or _BEGINS.match(text)):
             return
-        epoch, step = _number(_EPOCH, text), _number(_STEP, text)
+        epoch, step = _number(_EPOCH, text), _number(_STEP, text) if bar is None else bar
         if step is not None:
             self._add("steps", Point(time, step, epoch, loss, rate))
         elif epoch is not None:
@@ -172,4 +176,4 @@ def placed(life: Life, per_epoch: float) -> Life:
 
 def _number(pattern: re.Pattern[str], text: str) -> float | None:
     match = pattern.search(text)
-    return float(match[1]) if match else None
+    return float(match[1].replace(",", "")) if match else None
