@@ -55,6 +55,12 @@ def points(trail: Trail, source: str = "steps") -> list[list[tuple[float, float 
         ("\r  0%|   | 0/9 [00:00<?]\r 50%|## | 5/9 [00:01<00:01, loss=0.5]\n", [(0, None), (5, 0.5)]),
         ('{"step": 5, "loss": 0.25}\n', [(5, 0.25)]),
         ("I1130 10:00:00.1 12 train.py:5] step 7, loss = nan\n", [(7, None)]),
+        (
+            "20/20 [==============================] - 1s 1ms/step - loss: 9.0\n" + LEGACY,
+            [(1, 0.9), (20, 0.5), (40, 0.4)],
+        ),
+        ("Global batch 64\n", []),
+        ("Epoch 0 step 9 loss 3\nEpoch 1 step 0 loss 1\n", [(9, 3), (10, 1)]),
         ("batch: 128 in a step\nbatch 3, loss 1\n", [(3, 1.0)]),
         ("epoch 1 step 0 loss 3\nepoch 1 step 9 loss 2\nepoch 2 step 0 loss 1\n", [(0, 3), (9, 2), (10, 1)]),
         ("epoch 1 step 1 loss 3\nepoch 2 step 2 loss 2\n", [(1, 3), (2, 2)]),
@@ -67,6 +73,10 @@ def test_steps_and_losses_are_read_from_what_is_printed(
     trail = trail_of(tmp_path, text)
     assert points(trail) == ([expected] if expected else [])
     assert trail.source() == ("steps" if expected else "")
+
+
+def test_several_fits_count_the_same_steps_again(tmp_path: Path) -> None:
+    assert trail_of(tmp_path, LEGACY + LEGACY).source() == ""
 
 
 def test_each_attempt_has_a_life_of_its_own(tmp_path: Path) -> None:

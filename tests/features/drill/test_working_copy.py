@@ -39,6 +39,7 @@ def test_a_copy_has_the_files_and_leads_where_the_original_leads(tmp_path: Path,
     for name in ("train.py", "lib/model.py", ".git/config", "home/runs/old", ".venv/bin/python"):
         (job / name).parent.mkdir(parents=True, exist_ok=True)
         (job / name).write_text(name)
+    os.mkfifo(job / "pipe")
     (job / "data").symlink_to("../data")
     (job / "model.py").symlink_to("lib/model.py")
     copy_directory(job, tmp_path / "copy", [".git"])
@@ -51,7 +52,7 @@ def test_a_copy_has_the_files_and_leads_where_the_original_leads(tmp_path: Path,
 def test_a_directory_that_is_too_large_is_refused(tmp_path: Path, job: Path) -> None:
     with (job / "data").open("wb") as file:
         file.truncate(5 << 30)  # without using the disk
-    with pytest.raises(TflaunchError, match=r"has 5\.0G, which a drill does not copy; leave out .* with sync\.exclude"):
+    with pytest.raises(TflaunchError, match=r"has 5\.0G, which a drill does not copy; move data"):
         copy_directory(job, tmp_path / "copy", [])
 
 
@@ -64,6 +65,10 @@ def test_places_outside_are_named_if_a_training_may_write_there(tmp_path: Path, 
     assert named(job, f"python train.py --dir={state} --data {data}") == [str(state), "../logs"]
     assert named(job, "python -c pass", env={"OUT": "../out", "RUN": "../{run}"}) == ["../out"]
     assert named(job, "python -c pass --dir ckpt", workdir=str(data)) == [str(data)]
+    assert named(job, f"python {job}/train.py --out {job}/out")[0] == f"{job}/out", "it is not that of the copy"
+    (job / "ckpt").symlink_to(state)
+    assert named(job, "python -c pass") == ["ckpt"]
+    (job / "ckpt").unlink()
     (data / "ckpt-1.index").write_text("")
     assert named(job, f"python -c pass {data}") == [str(data)]
 

@@ -36,7 +36,7 @@ from tflaunch.features.drill.verdict import PROVED, UNKNOWN, Verdict, judge, sou
 from tflaunch.features.drill.working_copy import copy_directory, drill_directory, outside_paths
 from tflaunch.interruptible import handle_signals
 from tflaunch.plan.model import Plan
-from tflaunch_worker import signals
+from tflaunch_worker import file_trees, signals
 from tflaunch_worker.training.progress import DRILL
 
 _EXCLUDED = (".git", "__pycache__", "*.pyc")
@@ -172,7 +172,7 @@ def _file_of(
         return read_file(Path(words[0])), command, ""
     if not words and roles == ClusterOptions() and (not command or specs_here()):
         return read_file(usual_spec()), command, ""
-    words = words or command
+    words = (*words, "--", *command) if words and command else words or command
     if not words:
         example = "tflaunch drill -n 2 python train.py"
         raise click.UsageError(f"Missing COMMAND: what each task runs, for example: {example}")
@@ -221,7 +221,8 @@ class _Rehearsals:
         file = self._file._replace(directory=directory)
         plan, warnings = prepare.plan_spec(file, self._settings, command=self._command)
         tasks = (task._replace(env={**task.env, DRILL: "1"}) for task in plan.tasks)
-        return plan._replace(tasks=tuple(tasks)), warnings
+        timeouts = plan.timeouts._replace(deadline=None)  # a restart takes time, and we have a limit of our own
+        return plan._replace(tasks=tuple(tasks), timeouts=timeouts, notify=None), warnings  # nobody is told of it
 
     def play(self, fault: Fault | None, message: Callable[[str], None]) -> Rehearsal:
         """Train once; raises as `rehearse`."""
@@ -229,14 +230,15 @@ class _Rehearsals:
         if self._base is not None:
             self._count += 1
             directory = self._base / str(self._count)
-            exclude = _EXCLUDED if plan.sync is None else plan.sync.exclude
-            copy_directory(self._file.directory.absolute(), directory, exclude)
+            copy_directory(self._file.directory.absolute(), directory, _EXCLUDED)
             plan, _ = self._plan(directory)
         watched = directory or self._file.directory.absolute()
         begun = time.monotonic()
         seen = rehearse(
             self._file, plan, watched, fault, self._steps, self._per_epoch, self._limit, message, is_kept=self._is_kept
         )
+        if directory is not None and not self._is_kept:
+            file_trees.remove_tree(str(directory))
         if fault is None:
             self._per_epoch = dict(seen.per_epoch)
             self._limit = _SLOWER * (time.monotonic() - begun) + _PATIENCE
@@ -271,7 +273,7 @@ def _undisturbed(runs: _Rehearsals) -> Rehearsal:
     calm = runs.play(None, say)
     if calm.result.exit_code and not calm.is_stopped:
         lines = [line for line in calm.result.summary.split("\n") if not line.startswith(("logs: ", "next: "))]
-        raise _CannotTellError("the undisturbed training failed: " + "\n".join(lines))
+        raise _CannotTellError("the undisturbed training failed in a copy of its directory: " + "\n".join(lines))
     if not source_of(calm):
         raise _CannotTellError(_NO_STEPS)
     return calm

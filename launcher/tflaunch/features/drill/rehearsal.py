@@ -244,10 +244,11 @@ class _Watched:
         if self._directory is not None:
             self.saves_optimizer = _names_optimizer(self._directory)
             time.sleep(_INTERVAL)  # so that our own reading is seen to be before the fault
-        self.struck_at = time.time()
+        now = time.time()
         with suppress(TflaunchError):  # they have just ended by themselves, which the run tells
-            control_client.request_signal(run.directory, fault.signal, fault.tasks)
-            say(f"{fault}, at step {self._step():g}")
+            if control_client.request_signal(run.directory, fault.signal, fault.tasks):
+                self.struck_at = now
+                say(f"{fault}, at step {self._step():g}")
 
 
 def reached(trail: Trail) -> float:

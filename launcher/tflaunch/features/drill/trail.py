@@ -26,7 +26,7 @@ _EPOCH = re.compile(rf"\bepoch\b\W{{0,3}}{_COUNT}", re.IGNORECASE)
 _STEP = re.compile(rf"\b(?:global[ _])?(?:step|iter(?:ation)?|batch)\b\W{{0,3}}{_COUNT}", re.IGNORECASE)
 _TQDM = re.compile(r"\| (\d{1,9})/\d{1,9} \[\d+:\d\d")
 # Beside a loss, a step may stand anywhere; a line without one, such as "restored from step 100", must begin with it.
-_BEGINS = re.compile(r"\s*(?:\[[^\]]*\]\s*|[\w:./-]+[:|]\s+)*(?:epoch|step|global|iter)", re.IGNORECASE)
+_BEGINS = re.compile(r"\s*(?:\[[^\]]*\]\s*|[\w:./-]+[:|]\s+)*(?:epoch|step|global[ _]step|iter)", re.IGNORECASE)
 _TOKEN = re.compile(rb"[\r\n\b][^\r\n\b]*(?=[\r\n\b])")
 _COLORS = re.compile(rb"\x1b\[[0-9;]*m")
 
@@ -71,17 +71,20 @@ class Trail:
         self._offset = 0
         self._attempt = -1
         self._shown = Shown()
+        self._has_several_fits = False  # whose epochs all count from 1
         self._lives: dict[str, dict[int, list[Point]]] = {"steps": {}, "reports": {}, "epochs": {}}
 
     def source(self) -> str:
         """Return the most detailed source with points, "" if there is none."""
-        return next((name for name, lives in self._lives.items() if any(lives.values())), "")
+        found = (name for name, lives in self._lives.items() if any(lives.values()))
+        return "" if self._has_several_fits else next(found, "")
 
     def lives(self, source: str) -> tuple[Life, ...]:
         """Return the attempts with what ``source`` tells of them; steps count from the beginning of the training."""
         lives = tuple(Life(attempt, tuple(points)) for attempt, points in sorted(self._lives[source].items()))
         self.per_epoch = self.per_epoch or steps_per_epoch(lives)
-        return tuple(placed(life, self.per_epoch) for life in lives)
+        first = 0.0 if any(point.epoch == 0 for life in lives for point in life.points) else 1.0
+        return tuple(placed(life, self.per_epoch, first) for life in lives)
 
     def note(self, status: TaskStatus, now: float) -> None:
         """Take a report of the program, at ``now`` in seconds since the epoch."""
@@ -127,6 +130,9 @@ class Trail:
     def _take(self, token: bytes, time: float) -> None:
         before, self._shown = self._shown, read_bars(self._shown, token + b"\n")
         shown = self._shown
+        self._has_several_fits |= shown.epoch < before.epoch
+        if shown.steps and shown.epochs is None:
+            return  # no epoch was named yet: it is the bar of an evaluation
         if shown.steps:
             if shown.done and (shown.epoch, shown.done, shown.metrics) != (before.epoch, before.done, before.metrics):
                 metrics = shown.metrics
@@ -161,11 +167,11 @@ def steps_per_epoch(lives: tuple[Life, ...]) -> float:
     return 0.0
 
 
-def placed(life: Life, per_epoch: float) -> Life:
+def placed(life: Life, per_epoch: float, first_epoch: float) -> Life:
     """Return a life whose steps count from the beginning of the training."""
     if not per_epoch:
         return life
-    moved = ((point.epoch or 1) - 1 for point in life.points)
+    moved = ((first_epoch if point.epoch is None else point.epoch) - first_epoch for point in life.points)
     return life._replace(
         points=tuple(
             point._replace(step=point.step + epoch * per_epoch, epoch=None)

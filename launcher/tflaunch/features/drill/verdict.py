@@ -74,8 +74,7 @@ REMEDIES = {
     "counter": "keep the step in the checkpoint (tf.train.Checkpoint(step=...)), and give fit its initial_epoch; "
     "BackupAndRestore restores the epoch itself",
     "not_used": "see what restore() matched: checkpoint.restore(path).assert_existing_objects_matched()",
-    "tasks_differ": "restore in every task from one directory that all of them can read, the newest that the chief has "
-    "finished",
+    "tasks_differ": "restore in every task the newest checkpoint of one directory that all of them can read",
     "weights_only": "save the optimizer, too: tf.train.Checkpoint(model=model, optimizer=optimizer), or model.save() "
     "instead of save_weights()",
     "optimizer": "restore the optimizer with its iterations, on which the learning rate depends: "
@@ -91,7 +90,6 @@ REMEDIES = {
     "tflaunch_worker.training.preemption",
     "exits_0": "exit with another code than 0 after saving at TERM, such as 42: 0 says that the training is finished",
     "not_recovered": "its last lines say why: `tflaunch drill --keep` keeps the logs",
-    "end": "measure how far undisturbed runs differ with --twice",
 }
 
 
@@ -106,7 +104,9 @@ def judge(calm: Rehearsal, struck: Rehearsal, fault: Fault, second: Rehearsal | 
     """
     if struck.struck_at is None:
         text = f"the training ended before step {fault.step:g}, so nothing was done to it"
-        return Verdict(str(fault), UNKNOWN, (Finding("not_struck", text, "choose an earlier step with --at"),))
+        return Verdict(
+            str(fault), UNKNOWN, (Finding("not_struck", text, "choose an earlier step with --at, or train longer"),)
+        )
     findings = tuple(_Judgement(calm, struck, fault, second).findings())
     has_fault = any(finding.is_fault for finding in findings)
     is_seen = any(finding.kind == "resumed" for finding in findings)
@@ -203,7 +203,7 @@ class _Judgement:
             if before.points and life.attempt == before.attempt and life.points
         ]
         further = max((steps for _, steps in on), default=0)
-        if further > 0 and self._struck.result.exit_code == 0:
+        if further > 0 and (self._struck.result.exit_code == 0 or self._struck.is_stopped):
             who = next(task for task, steps in on if steps == further)
             text = f"{who} went on without a restart, {self._counted(further)} further"
             yield Finding("resumed", text, is_fault=False)
@@ -259,10 +259,12 @@ class _Judgement:
 
     def _losses(self) -> Iterator[Finding]:
         """Compare the losses after the restart with those of the training that nothing was done to."""
-        for each in self._returns:
-            pairs, spread = self._pairs(each), self._spread(each.task)
-            if len(pairs) < _FEWEST or spread is None:
-                continue
+        compared = [(pairs, spread) for each in self._returns if (pairs := self._pairs(each))
+                    if len(pairs) >= _FEWEST and (spread := self._spread(each.task)) is not None]  # fmt: skip
+        if not compared:
+            text = "too few losses were seen to compare, so the loss of the optimizer's state would not show"
+            yield Finding("not_compared", text, "print the loss of each step, or train longer", is_fault=False)
+        for pairs, spread in compared:
             limits = [max(_BEYOND * spread, _TOLERANCE) * max(abs(calm.loss or 0), 1e-6) for calm, _ in pairs]
             gaps = [abs((struck.loss or 0) - (calm.loss or 0)) for calm, struck in pairs]
             beyond = [gap > limit for gap, limit in zip(gaps, limits, strict=True)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,16 +18,17 @@ from typing import NamedTuple
 from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.wording import memory
+from tflaunch.features.drill.saved_files import is_state
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.store import run_dir
 from tflaunch_worker import file_trees
-from tflaunch_worker.agent.checkpoint_progress import is_checkpoint
 
 _DIRECTORY = "drills"
 _MOST_BYTES = 4 << 30
 _MOST_ENTRIES = 5000
 _LONGEST = 1000  # characters
 _LINKED = (".venv", "venv")  # environments have absolute paths in them, and programs only read them
+_DATA = (".npz", ".npy")  # rather than checkpoints
 _OUTSIDE = ("/", "~/", "../")
 _SYSTEM = ("/bin/", "/dev/", "/etc/", "/lib", "/opt/", "/proc/", "/run/", "/sbin/", "/sys/", "/usr/")
 
@@ -78,13 +80,14 @@ def copy_directory(source: Path, target: Path, exclude: Sequence[str]) -> None:
     home = os.path.realpath(run_dir.home())
 
     def leave_out(directory: str, names: list[str]) -> set[str]:
-        own = {name for name in names if os.path.realpath(os.path.join(directory, name)) == home}
+        paths = {name: os.path.join(directory, name) for name in names}
+        own = {name for name, path in paths.items() if os.path.realpath(path) == home or _is_special(path)}
         return ignored(directory, names) | own
 
     try:
         size = _size_of(root, leave_out)
         if size > _MOST_BYTES:
-            remedy = "leave out what the program does not read with sync.exclude, or give data an absolute path"
+            remedy = "move data to another directory, and give the program its absolute path"
             raise TflaunchError(f"{source} has {memory(size)}, which a drill does not copy; {remedy}", EXIT_USAGE)
         shutil.copytree(root, target, symlinks=True, ignore=leave_out)
         for name in _LINKED:
@@ -97,6 +100,12 @@ def copy_directory(source: Path, target: Path, exclude: Sequence[str]) -> None:
     except (OSError, shutil.Error) as error:
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else f"{error.filename}: {error.strerror}"
         raise TflaunchError(f"{source} cannot be copied for a drill: {reason}", EXIT_USAGE) from None
+
+
+def _is_special(path: str) -> bool:
+    """Whether something is no file, directory or link: a pipe, for instance."""
+    mode = os.lstat(path).st_mode
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
 
 
 def _size_of(root: Path, leave_out: object) -> int:
@@ -131,10 +140,22 @@ def outside_paths(plan: Plan, directory: Path) -> list[OutsidePath]:
             found.setdefault(task.workdir, OutsidePath(task.workdir, f"working directory of {task.task}"))
         for text, place in _texts_of(task):
             path = os.path.normpath(os.path.join(task.workdir, os.path.expanduser(text)))
-            is_inside = text.startswith("../") and _is_below(root, path)
-            if not is_inside and text.strip("./") and _may_be_written(path):
+            if _is_below(root, path):
+                if not text.startswith("../") and not os.path.isfile(path) and path != root:  # it leads to the original
+                    found.setdefault(path, OutsidePath(text, place))
+            elif text.strip("./") and _may_be_written(path):
                 found.setdefault(path, OutsidePath(text, place))
+    for link in _links_out(root):
+        found.setdefault(link, OutsidePath(os.path.relpath(link, root), "a link in the directory"))
     return list(found.values())
+
+
+def _links_out(root: str) -> Iterator[str]:
+    """Yield the links of a directory, not of those below it, that lead to places for output."""
+    for entry in os.scandir(root):
+        target = os.path.realpath(entry.path)
+        if entry.is_symlink() and entry.name not in _LINKED and not _is_below(root, target) and _may_be_written(target):
+            yield entry.path
 
 
 def _is_below(root: str, path: str) -> bool:
@@ -187,7 +208,7 @@ def _looks_like_output(directory: str) -> bool:
     for _, _, files in os.walk(directory):
         for name in files:
             looked_at += 1
-            if is_checkpoint(name) or name == "checkpoint" or ".tfevents." in name:
+            if (is_state(name) and not name.endswith(_DATA)) or ".tfevents." in name:
                 return True
             if looked_at > _MOST_ENTRIES:
                 return False
