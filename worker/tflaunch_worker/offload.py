@@ -65,6 +65,8 @@ def _work_and_exit(work: Callable[[], Any], writer: int, agent: int, prepare: Ca
             while data:
                 data = data[os.write(writer, data) :]
         code = 0
+    except BrokenPipeError:
+        pass  # the agent has ended, so nobody waits for the answer
     except BaseException as error:
         os.write(2, f"{error!r}\n".encode("utf-8", "replace"))
     finally:
