@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -32,7 +32,7 @@ from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
 from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, Problem, TflaunchError
 from tflaunch.features.drill.rehearsal import KINDS, Fault, Rehearsal, find_fault, rehearse
-from tflaunch.features.drill.verdict import PROVED, UNKNOWN, Verdict, judge, source_of, steps_of
+from tflaunch.features.drill.verdict import NOT_PROVED, PROVED, UNKNOWN, Verdict, judge, source_of, steps_of
 from tflaunch.features.drill.working_copy import copy_directory, drill_directory, outside_paths
 from tflaunch.interruptible import handle_signals
 from tflaunch.plan.model import Plan
@@ -42,8 +42,8 @@ from tflaunch_worker.training.progress import DRILL
 _EXCLUDED = (".git", "__pycache__", "*.pyc")
 _SLOWER, _PATIENCE = 4.0, 120.0  # times an undisturbed training, and seconds: what takes longer does not go on
 _NO_STEPS = (
-    "no step was seen, so the drill cannot tell where the training goes on: steps are read from the bar of Keras, from "
-    "lines such as `step 120: loss 0.31`, and from tflaunch_worker.training.report"
+    "no step was seen, so the drill cannot tell where the training goes on: steps are read from the bars of "
+    "Keras and tqdm, from lines such as `step 120: loss 0.31`, and from tflaunch_worker.training.report"
 )
 
 
@@ -224,7 +224,7 @@ class _Rehearsals:
         timeouts = plan.timeouts._replace(deadline=None)  # a restart takes time, and we have a limit of our own
         return plan._replace(tasks=tuple(tasks), timeouts=timeouts, notify=None), warnings  # nobody is told of it
 
-    def play(self, fault: Fault | None, message: Callable[[str], None]) -> Rehearsal:
+    def play(self, fault: Fault | None) -> Rehearsal:
         """Train once; raises as `rehearse`."""
         directory, plan = None, self.plan
         if self._base is not None:
@@ -235,7 +235,7 @@ class _Rehearsals:
         watched = directory or self._file.directory.absolute()
         begun = time.monotonic()
         seen = rehearse(
-            self._file, plan, watched, fault, self._steps, self._per_epoch, self._limit, message, is_kept=self._is_kept
+            self._file, plan, watched, fault, self._steps, self._per_epoch, self._limit, say, is_kept=self._is_kept
         )
         if directory is not None and not self._is_kept:
             file_trees.remove_tree(str(directory))
@@ -258,7 +258,7 @@ def _play(runs: _Rehearsals, kinds: Sequence[str], task: str | None, at: float |
     verdicts = []
     for kind in kinds:
         fault = find_fault(kind, runs.plan, task, at or (first + last) / 2)
-        struck = runs.play(fault, say)
+        struck = runs.play(fault)
         began = {"steps": steps_of(struck)[0], "": last}.get(source_of(struck), first)
         if began > first + 1:
             raise _CannotTellError(
@@ -270,7 +270,7 @@ def _play(runs: _Rehearsals, kinds: Sequence[str], task: str | None, at: float |
 
 
 def _undisturbed(runs: _Rehearsals) -> Rehearsal:
-    calm = runs.play(None, say)
+    calm = runs.play(None)
     if calm.result.exit_code and not calm.is_stopped:
         lines = [line for line in calm.result.summary.split("\n") if not line.startswith(("logs: ", "next: "))]
         raise _CannotTellError("the undisturbed training failed in a copy of its directory: " + "\n".join(lines))
@@ -281,7 +281,7 @@ def _undisturbed(runs: _Rehearsals) -> Rehearsal:
 
 def _overall(verdicts: Sequence[Verdict]) -> str:
     found = {each.verdict for each in verdicts}
-    return next((verdict for verdict in ("not proved", UNKNOWN) if verdict in found), PROVED)
+    return next((verdict for verdict in (NOT_PROVED, UNKNOWN) if verdict in found), PROVED)
 
 
 def _text_of(found: Drill) -> str:

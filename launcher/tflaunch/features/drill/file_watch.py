@@ -34,7 +34,7 @@ class FileEvent(NamedTuple):
         time: when, in seconds since the epoch.
         kind: `WRITTEN`, `MOVED`, `READ` or `REMOVED`.
         path: the file, relative to the directory.
-        tasks: those that had it open for writing at that moment, as far as they could be seen.
+        tasks: those that had it open when it was written, as far as they could be seen.
     """
 
     time: float

@@ -20,7 +20,7 @@ from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.wording import listed
 from tflaunch.features.drill.file_watch import FileEvent, FileWatch
-from tflaunch.features.drill.trail import Life, Trail
+from tflaunch.features.drill.trail import SOURCES, Life, Trail
 from tflaunch.features.prune.prune import find_named, remove_run
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch
@@ -29,7 +29,6 @@ from tflaunch.store.run_dir import RunDirectory
 KINDS = ("kill", "term", "host", "chief")
 """What a drill does: KILL or TERM to a task, KILL to all tasks of its host, KILL to the chief."""
 
-_SOURCES = ("steps", "reports", "epochs")
 _INTERVAL = 0.1  # seconds; a supervisor measures anew every half second, and the output is read each time
 _SETTLED = 0.5
 _CHECKPOINTS = (".index", ".h5", ".hdf5", ".keras", ".npz", ".pkl", ".pickle", ".pt", ".pth", ".msgpack")
@@ -147,7 +146,7 @@ def rehearse(
             files.close()
         if not is_kept:
             _remove(run_directory, say)
-    trails = {task: {source: trail.lives(source) for source in _SOURCES} for task, trail in watched.trails.items()}
+    trails = {task: {source: trail.lives(source) for source in SOURCES} for task, trail in watched.trails.items()}
     seen = files.events if files is not None else None
     lengths = {task: trail.per_epoch for task, trail in watched.trails.items()}
     how = (result, watched.is_stopped, watched.is_late, watched.struck_at)

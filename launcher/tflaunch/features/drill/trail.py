@@ -17,6 +17,9 @@ from tflaunch.store.log_writer import OURS, parse_mark, path_of, times_of
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch_worker.agent.last_output import Shown, read_bars
 
+SOURCES = ("steps", "reports", "epochs")
+"""What tells where a training is, the most detailed first."""
+
 _NUMBER = r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,3})?)"
 _LOSS = re.compile(rf"\b(?:train(?:ing)?[ _/])?loss\b\W{{0,3}}{_NUMBER}", re.IGNORECASE)
 _WITH_LOSS = re.compile(r"loss\b", re.IGNORECASE)
@@ -72,7 +75,7 @@ class Trail:
         self._attempt = -1
         self._shown = Shown()
         self._has_several_fits = False  # whose epochs all count from 1
-        self._lives: dict[str, dict[int, list[Point]]] = {"steps": {}, "reports": {}, "epochs": {}}
+        self._lives: dict[str, dict[int, list[Point]]] = {source: {} for source in SOURCES}
 
     def source(self) -> str:
         """Return the most detailed source with points, "" if there is none."""

@@ -11,12 +11,11 @@ from typing import NamedTuple
 from tflaunch.explain.wording import counted
 from tflaunch.features.drill.rehearsal import Fault, Rehearsal, is_evaluator
 from tflaunch.features.drill.saved_files import SavedFiles, is_state
-from tflaunch.features.drill.trail import Life, Point
+from tflaunch.features.drill.trail import SOURCES, Life, Point
 from tflaunch_worker.readable import duration_words
 
 PROVED, NOT_PROVED, UNKNOWN = "proved", "not proved", "unknown"
 
-_SOURCES = ("steps", "reports", "epochs")
 _TOLERANCE = 0.005  # of a loss; programs print a few digits only
 _BEYOND = 3.0  # times the spread of undisturbed runs
 _CLOCKS = 0.1  # seconds between the times of a line of output and of a file's event that say nothing
@@ -363,7 +362,7 @@ class _Judgement:
 def source_of(rehearsal: Rehearsal) -> str:
     """Return the most detailed source that tells of a training's steps; "" if none does."""
     trails = [trail for task, trail in rehearsal.trails.items() if not is_evaluator(task)]
-    return next((name for name in _SOURCES if any(life.points for trail in trails for life in trail.get(name, ()))), "")
+    return next((name for name in SOURCES if any(life.points for trail in trails for life in trail.get(name, ()))), "")
 
 
 def steps_of(rehearsal: Rehearsal) -> tuple[float, float]:

@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -108,10 +108,10 @@ def _is_special(path: str) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
 
 
-def _size_of(root: Path, leave_out: object) -> int:
+def _size_of(root: Path, leave_out: Callable[[str, list[str]], set[str]]) -> int:
     size = 0
     for directory, names, files in os.walk(root):
-        ignored = leave_out(directory, names + files)  # type: ignore[operator]
+        ignored = leave_out(directory, names + files)
         names[:] = [name for name in names if name not in ignored]
         with suppress(OSError):  # it was removed meanwhile, or is a link to nowhere
             size += sum(os.lstat(os.path.join(directory, name)).st_size for name in files if name not in ignored)
