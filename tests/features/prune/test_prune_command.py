@@ -61,7 +61,7 @@ def test_json_has_what_the_lines_say(launch: Launch) -> None:
         assert run["logs_kept"] == str(launch.directory / "mine")
         assert told["freed"] == run["size"] > 0
         assert (told["dry_run"], told["kept"], told["failures"]) == (is_dry, [], [])
-        assert told["caches"] == {kind: {"count": 0, "size": 0} for kind in ("code", "setup", "agent")}
+        assert told["caches"] == {kind: {"count": 0, "size": 0} for kind in ("code", "setup", "agent", "drill")}
     assert not path.exists()
     assert (launch.directory / "mine" / "worker-0.log").read_text() == "trained\n"
 

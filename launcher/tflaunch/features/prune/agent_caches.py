@@ -1,4 +1,4 @@
-"""Find and remove synced code, what `setup` has made, and agents and caches of other versions."""
+"""Find and remove synced code, what `setup` and drills have made, and agents and caches of other versions."""
 
 import fcntl
 import os
@@ -13,10 +13,11 @@ from tflaunch.client import runs
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features import bootstrap
 from tflaunch.features.file_tree import delete_run, is_directory, tree_size
+from tflaunch.features.prune import drills
 from tflaunch.store import run_dir
 from tflaunch_worker import FILES_NAME, linux
 
-_PLACES = {"code": FILES_NAME, "setup": "setups", "agent": "agents"}
+_PLACES = {"code": FILES_NAME, "setup": "setups", "agent": "agents", "drill": drills.PLACE}
 """Kinds of what is cached, and where below TFLAUNCH_HOME."""
 _NAME = re.compile(r"(\.pruned-)*([0-9a-z]{64})(\.new)?", re.ASCII)  # `.new`: `boot` was unpacking it
 PATIENCE = 86_400.0
@@ -24,7 +25,7 @@ PATIENCE = 86_400.0
 
 
 class Cached(NamedTuple):
-    """An entry of a cache; ``kind`` is ``code``, ``setup`` or ``agent``."""
+    """An entry of a cache; ``kind`` is ``code``, ``setup``, ``agent`` or ``drill``."""
 
     kind: str
     path: Path
@@ -32,7 +33,7 @@ class Cached(NamedTuple):
 
 
 def find_cached(older_than: float, now: float) -> list[Cached]:
-    """Find entries that no agent has used for some seconds, at least `PATIENCE`."""
+    """Find entries that nobody has used for some seconds, at least `PATIENCE`, and what killed drills have left."""
     limit = now - max(older_than, PATIENCE)
     home = run_dir.home()
     return [
@@ -53,9 +54,11 @@ def remove_cached(cached: Cached) -> bool:
     try:
         if not _is_unused(cached.kind, path, limit):
             return False
+        if cached.kind == "drill" and drills.runs_of(path):  # which are found by it
+            return False
         if cached.kind == "code":
             path.unlink()
-        elif cached.kind == "setup":
+        elif cached.kind in ("setup", "drill"):
             with open(path / "lock", "ab") as lock:  # of the feature; agents share it while their tasks use the setup
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 delete_run(path)
@@ -75,9 +78,14 @@ def remove_cached(cached: Cached) -> bool:
 def _is_unused(kind: str, path: Path, limit: float) -> bool:
     """Return whether something of this user in a cache has not been used since a time."""
     status = path.lstat()
-    if status.st_uid != os.geteuid() or status.st_mtime >= limit:
+    if status.st_uid != os.geteuid():
+        return False
+    is_left = kind == "drill" and drills.is_left(path)
+    if status.st_mtime >= limit and not is_left:
         return False
     private_files.require_own(path.parent)
+    if kind == "drill":
+        return is_left or path.name.startswith(drills.KEPT)
     name = _NAME.fullmatch(path.name)
     if name is None or kind == "code":
         return name is not None and stat.S_ISREG(status.st_mode)

@@ -33,6 +33,7 @@ _KINDS = {
     "code": "cached files of synced code",
     "setup": "environments that `setup` has made",
     "agent": "cached agents of other versions",
+    "drill": "copies of directories, of drills",
 }
 
 
@@ -68,7 +69,8 @@ def prune(
     only by its name.
 
     Without RUN, the caches of agents on this machine are pruned, too: synced code and what `setup` has made that no run
-    has used for that time, and at least for a day, and agents of other versions of tflaunch that were stored before.
+    has used for that time, and at least for a day, and agents of other versions of tflaunch that were stored before; so
+    are the directories that `drill --keep` has kept. What a killed drill has left goes at once, with its runs.
 
     With --hosts, the copies of code (`sync`) that these runs have left on other hosts are removed, with everything that
     tasks have written beside them. A run is kept while one of its hosts cannot be reached.

@@ -19,7 +19,8 @@ from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain import wording
 from tflaunch.features.file_tree import TRASH, delete_run, delete_tree, is_directory, tree_size
-from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached
+from tflaunch.features.prune import drills
+from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached, remove_cached
 from tflaunch.features.rpc import visiting
 from tflaunch.plan.model import Plan, RetentionPlan
 from tflaunch.runtime.watchers import Supervision, Watcher
@@ -89,13 +90,14 @@ def find_old(retention: RetentionPlan, now: float, job: str | None = None) -> Fi
     """
     old_runs, kept = [], []
     unfinished = [path for path in sorted(run_dir.runs_directory().glob(f"{TRASH}*")) if is_directory(path)]
-    for path in (*unfinished, *_may_be_too_old(retention, now, job)):
+    left = _of_killed_drills() if job is None else []
+    for path in dict.fromkeys((*unfinished, *left, *_may_be_too_old(retention, now, job))):
         try:
             old = _examine(path, now)
-            if old.state == _REMOVING or now - old.ended >= retention.older_than:
+            if old.state == _REMOVING or path in left or now - old.ended >= retention.older_than:
                 old_runs.append(old)
         except _KeptError as reason:
-            if now - _last_change(path) >= retention.older_than and not runs.is_live(path):
+            if path in left or (now - _last_change(path) >= retention.older_than and not runs.is_live(path)):
                 kept.append(KeptRun(path.name, str(reason)))
     return Findings(old_runs, kept, find_cached(retention.older_than, now) if job is None else [])
 
@@ -112,6 +114,21 @@ def _may_be_too_old(retention: RetentionPlan, now: float, job: str | None) -> It
         count[of_job] += 1
         if count[of_job] > retention.keep and run_dir.start_of(path.name) <= latest:
             yield path
+
+
+def _of_killed_drills() -> list[Path]:
+    return [run for drill in drills.left() for run in drills.runs_of(drill)]
+
+
+def remove_left_of_drills(now: float) -> None:
+    """Remove the runs and copies of killed drills, as far as that is possible."""
+    with only_prune():
+        for path in _of_killed_drills():
+            with suppress(TflaunchError, _KeptError):  # `tflaunch prune` says why
+                remove_run(_examine(path, now), with_hosts=True)
+        for drill in drills.left():
+            with suppress(TflaunchError):
+                remove_cached(Cached("drill", drill, 0))
 
 
 def find_named(names: Sequence[str], now: float) -> Findings:

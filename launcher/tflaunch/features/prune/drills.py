@@ -1,0 +1,41 @@
+"""What a drill has below TFLAUNCH_HOME: a lock, the copies in which it trains, and the names of its runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tflaunch.features.file_tree import is_directory
+from tflaunch.store import run_dir
+from tflaunch_worker import linux
+
+PLACE, LOCK = "drills", "lock"
+KEPT = "kept-"
+"""Prefix of what a user keeps."""
+_RUNS = "runs"
+
+
+def note_run(drill: Path, run: str) -> None:
+    """Note that a run is one of a drill, and goes with it."""
+    with (drill / _RUNS).open("a") as file:
+        file.write(f"{run}\n")
+
+
+def runs_of(drill: Path) -> list[Path]:
+    """Return the runs of a drill that still exist."""
+    try:
+        names = (drill / _RUNS).read_text().split()
+    except OSError:
+        return []  # it was killed before the first one
+    paths = (run_dir.runs_directory() / name for name in names if run_dir.is_run_name(name))
+    return [path for path in paths if is_directory(path)]
+
+
+def left() -> list[Path]:
+    """Return the directories of drills that were killed."""
+    paths = sorted((run_dir.home() / PLACE).glob("*"))
+    return [path for path in paths if is_directory(path) and is_left(path)]
+
+
+def is_left(drill: Path) -> bool:
+    """Return whether the drill of a directory was killed."""
+    return not drill.name.startswith(KEPT) and linux.is_lock_free(str(drill / LOCK)) is True
