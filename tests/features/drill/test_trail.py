@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tflaunch.explain.run_status import TaskStatus
+from tflaunch.features.drill.records import BESTS
 from tflaunch.features.drill.trail import Trail
 from tflaunch.store.log_writer import Mark
 from tflaunch.store.run_dir import RunDirectory
@@ -103,3 +104,18 @@ def test_a_program_may_report_instead(tmp_path: Path) -> None:
     trail.note(task._replace(step=9, is_progress_from_output=True), 110.0)
     assert trail.source() == "reports"
     assert points(trail, "reports") == [[(5, 0.5), (8, 0.5)]]
+
+
+@pytest.mark.parametrize(
+    ("text", "best"),
+    [
+        ("New best accuracy: 0.81\n", 0.81),
+        ("eval: loss 0.5, best val_loss=0.25 at step 40\n", 0.25),
+        ("best so far -1.5e-3\n", -0.0015),
+        ("best step 40, accuracy 0.8\n", None),
+        ("restored best checkpoint ckpt-3\n", None),
+    ],
+)
+def test_the_best_metric_is_read_from_what_is_printed(tmp_path: Path, text: str, best: float | None) -> None:
+    lives = trail_of(tmp_path, text).lives(BESTS)
+    assert [point.loss for life in lives for point in life.points] == ([] if best is None else [best])

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tflaunch.api.functions import Values
-from tflaunch.api.values import Result
-from tflaunch.features.drill.file_watch import MOVED, READ, WRITTEN, FileEvent
-from tflaunch.features.drill.rehearsal import Fault, Rehearsal
-from tflaunch.features.drill.trail import Life, Point
-from tflaunch.features.drill.verdict import Verdict, judge
+from tflaunch.features.drill.findings import Verdict
+from tflaunch.features.drill.records import BESTS, MOVED, READ, WRITTEN, Fault, FileEvent, Life, Point, Rehearsal, Saved
+from tflaunch.features.drill.verdict import judge
 
 AT = 50.0  # when it was struck, after step 50
 FAULT = Fault("kill", ("worker:1",), 50)
@@ -27,11 +23,10 @@ def curve(first: int, last: int, begins: float, shift: float = 0.0) -> tuple[Poi
 
 def rehearsal(*lives: Sequence[Point], files: Sequence[FileEvent] = (), **fields: Any) -> Rehearsal:
     """Return what was seen of two workers with the same steps."""
-    result = Result("run", "succeeded", 0, None, "", {}, Path(), Values({}, ()))
     seen = tuple(Life(attempt, tuple(points)) for attempt, points in enumerate(lives))
     trails = {task: {fields.pop("source", "steps"): seen} for task in ("worker:0", "worker:1")}
-    about = {"struck_at": None, "per_epoch": {}, "exits": (), "saves_optimizer": None, **fields}
-    return Rehearsal("run", result, is_stopped=False, is_late=False, trails=trails, files=files, **about)
+    about = {"struck_at": None, "per_epoch": {}, "exits": (), "saved": None, **fields}
+    return Rehearsal(0, "", is_stopped=False, is_late=False, trails=trails, files=files, **about)
 
 
 CALM = rehearsal(curve(1, 100, 1.0))
@@ -92,14 +87,14 @@ def test_a_checkpoint_that_comes_after_the_fault_is_said_to_come_too_late() -> N
 def test_what_a_loss_tells(shifted_from: int, saves_optimizer: bool, kind: str) -> None:
     """The first loss is that of the restored weights; what comes later depends on the optimizer."""
     later = [*curve(41, shifted_from - 1, 60.0), *curve(shifted_from, 100, 60.0 + shifted_from - 41, 0.5)]
-    assert kinds(judged(later, saves_optimizer=saves_optimizer)) == ["resumed", *filter(None, [kind])]
+    assert kinds(judged(later, saved=Saved("ckpt-40.h5", saves_optimizer, None))) == ["resumed", *filter(None, [kind])]
 
 
 @pytest.mark.parametrize(("saves_optimizer", "kind"), [(True, "differs"), (False, "weights_only")])
 def test_means_of_epochs_do_not_tell_order_from_state(saves_optimizer: bool, kind: str) -> None:
     """Keras shows the mean since the epoch's begin, which says nothing in an epoch that was begun again."""
     calm = rehearsal([point._replace(mean_of=10) for point in curve(1, 100, 1.0)])
-    fields: dict[str, Any] = {"struck_at": AT, "saves_optimizer": saves_optimizer, "files": SAVED}
+    fields: dict[str, Any] = {"struck_at": AT, "saved": Saved("ckpt-40.h5", saves_optimizer, None), "files": SAVED}
     for shift, said in ((0.0, []), (0.5, [kind])):
         later = [point._replace(mean_of=10) for point in [*curve(36, 49, 60.0, 9.0), *curve(50, 100, 74.0, shift)]]
         verdict = judge(calm, rehearsal(calm.trails["worker:0"]["steps"][0].points[:50], later, **fields), FAULT)
@@ -147,3 +142,62 @@ def test_a_training_that_ends_elsewhere_is_not_proved() -> None:
 
 def test_a_fault_that_was_not_done_proves_nothing() -> None:
     assert judge(CALM, CALM, FAULT).verdict == "unknown"
+
+
+def every(step: int, points: Sequence[Point]) -> list[Point]:
+    """Return what a program tells that prints every few steps only."""
+    return [point for point in points if point.step % step == 0]
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (["a-20", "a-30", "a-36"], "resumed at step 36, as the name of a-36.h5 says; at most 13 steps lost"),
+        (["a-34", "a-35", "a-36"], "resumed between step 30 and 39 from a-36.h5; at most 19 steps lost"),  # saves?
+        (["a-3", "a-6", "a-9"], "resumed between step 30 and 39 from a-9.h5; at most 19 steps lost"),
+    ],
+)
+def test_a_step_between_two_prints_is_said_as_a_range(names: list[str], sentence: str) -> None:
+    calm = rehearsal(every(10, curve(1, 100, 1.0)))
+    files = [FileEvent(40.0, MOVED, f"{name}.h5") for name in names] + [FileEvent(58.0, READ, f"{names[-1]}.h5")]
+    later = every(10, curve(37, 100, 60.0))
+    verdict = judge(calm, rehearsal(every(10, curve(1, 49, 1.0)), later, files=files, struck_at=AT), FAULT)
+    assert verdict.findings[0].sentence.startswith(sentence)
+    assert kinds(verdict) == ["resumed"]
+
+
+@pytest.mark.parametrize(("saved_at", "kind"), [(8.0, "not_seen"), (35.0, "not_used"), (None, "no_checkpoint")])
+def test_what_begins_within_the_first_print_may_have_resumed(saved_at: float | None, kind: str) -> None:
+    """A checkpoint from later than that print was not used; one from before may have been."""
+    calm = rehearsal(every(10, curve(1, 100, 1.0)))
+    files = [FileEvent(saved_at, MOVED, "a.h5"), FileEvent(58.0, READ, "a.h5")] if saved_at else []
+    struck = rehearsal(every(10, curve(1, 49, 1.0)), every(10, curve(9, 100, 60.0)), files=files, struck_at=AT)
+    assert kinds(judge(calm, struck, FAULT)) == [kind]
+
+
+@pytest.mark.parametrize(("iterations", "said"), [(40, []), (33, ["not_joined"]), (20, []), (None, [])])
+def test_steps_that_servers_had_not_done_when_they_were_saved(iterations: int | None, said: list[str]) -> None:
+    verdict = judged(curve(41, 100, 60.0), saved=Saved("ckpt-40.h5", True, iterations))
+    assert kinds(verdict) == ["resumed", *said]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ([0.1, 0.5, 0.7], [0.5], []),  # the last one may have come too late to be kept
+        ([0.1, 0.5, 0.7], [0.2, 0.9], ["best"]),
+        ([9.0, 5.0, 4.0], [8.0], ["best"]),
+        ([9.0, 5.0, 4.0], [4.0], []),
+        ([], [], ["best_unknown"]),
+    ],
+)
+def test_an_evaluator_keeps_its_best_metric(before: list[float], after: list[float], said: list[str]) -> None:
+    lives = tuple(
+        Life(attempt, tuple(Point(40.0 + attempt, 0.0, None, best) for best in told))
+        for attempt, told in enumerate((before, after))
+        if told
+    )
+    struck = rehearsal(curve(1, 100, 1.0), files=SAVED, struck_at=AT)
+    trails = {**struck.trails, "evaluator:0": {BESTS: lives}}
+    exits = [("evaluator:0", None, AT + 1), ("evaluator:0", 0, 200.0)]
+    assert kinds(judge(CALM, struck._replace(trails=trails, exits=exits), FAULT)) == ["resumed", *said]

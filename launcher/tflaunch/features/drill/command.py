@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -31,8 +30,11 @@ from tflaunch.cli.arguments.spec import (
 from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
 from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, Problem, TflaunchError
-from tflaunch.features.drill.rehearsal import KINDS, Fault, Rehearsal, find_fault, rehearse
-from tflaunch.features.drill.verdict import NOT_PROVED, PROVED, UNKNOWN, Verdict, judge, source_of, steps_of
+from tflaunch.explain.wording import counted
+from tflaunch.features.drill.findings import NOT_PROVED, PROVED, UNKNOWN, Verdict
+from tflaunch.features.drill.records import KINDS, Fault, Rehearsal
+from tflaunch.features.drill.rehearsal import Training, find_fault, rehearse
+from tflaunch.features.drill.verdict import judge
 from tflaunch.features.drill.working_copy import copy_directory, drill_directory, outside_paths
 from tflaunch.interruptible import handle_signals
 from tflaunch.plan.model import Plan
@@ -139,20 +141,29 @@ def drill(
       tflaunch drill cluster.json --all --json
     """
     file, command, name = _file_of(words, command, roles)
-    wanted = KINDS if every else kinds or ("kill",)
-    if here and not as_json:
+    plan, warnings = plan_for_drill(file, settings, command)
+    warn(file.source, warnings)
+    tasks = [each.task for each in plan.tasks]
+    if task is not None and task not in tasks:
+        raise TflaunchError(f"--task {task}: there is no such task; they are {', '.join(tasks)}", EXIT_USAGE)
+    if plan.restart.max == 0:
+        raise TflaunchError("restart.max is 0, so nothing resumes; drill with --set restart.max=1", EXIT_USAGE)
+    if not here:
+        _require_copyable(plan, file.directory)
+    elif not as_json:
         say("--here: the trainings use this directory, one after the other")
+    verdicts: list[Verdict] = []
+    problem = None
     with ExitStack() as stack:
         stack.enter_context(handle_signals(signals.ending_here(), _interrupt))  # so that all is removed then, too
-        base = None if here else stack.enter_context(drill_directory(is_kept=keep))
-        runs = _Rehearsals(file, settings, command, base, keep, steps)
+        scratch = stack.enter_context(drill_directory(is_kept=keep and not here))
+        training = Training(file, plan, file.directory.absolute(), scratch, is_kept=keep, steps=steps)
+        runs = _Rehearsals(training, settings, command, is_here=here)
         try:
-            verdicts = _play(runs, wanted, task, at, twice)
-            found = Drill(name or runs.plan.name, _overall(verdicts), tuple(verdicts))
+            verdicts.extend(_play(runs, plan, KINDS if every else kinds or ("kill",), task, at, twice))
         except _CannotTellError as error:
-            found = Drill(name or runs.plan.name, UNKNOWN, (), str(error))
-        if keep and base is not None:
-            say(f"the directories of the trainings are in {base.parent / ('1-' + base.name)}")
+            problem = str(error)
+    found = Drill(name or plan.name, UNKNOWN if problem else _overall(verdicts), tuple(verdicts), problem)
     if as_json:
         print_json(found)
     else:
@@ -190,93 +201,92 @@ class _CannotTellError(Exception):
 
 
 class _Rehearsals:
-    """The trainings of a drill, each in a directory of its own."""
+    """The trainings of a drill, each in a copy of the directory, or all in the directory itself."""
 
-    def __init__(
-        self,
-        file: SpecFile,
-        settings: Sequence[str],
-        command: Sequence[str],
-        base: Path | None,
-        is_kept: bool,
-        steps: float | None,
-    ) -> None:
-        self._file, self._settings, self._command = file, settings, command
-        self._base, self._is_kept, self._steps = base, is_kept, steps
+    def __init__(self, base: Training, settings: Sequence[str], command: Sequence[str], *, is_here: bool) -> None:
+        self._base, self._settings, self._command, self._is_here = base, settings, command, is_here
         self._count = 0
-        self._per_epoch: dict[str, float] = {}
-        self._limit = math.inf
-        self.plan, warnings = self._plan(file.directory)
-        warn(file.source, warnings)
-        if self.plan.restart.max == 0:
-            raise TflaunchError("restart.max is 0, so nothing resumes; drill with --set restart.max=1", EXIT_USAGE)
-        if base is not None and (outside := outside_paths(self.plan, file.directory)):
-            named = "; ".join(f"{each.path} ({each.named_by})" for each in outside)
-            remedy = "name a path below the directory, one with {run} in it, or drill with --here"
-            raise TflaunchError(
-                f"the trainings of a drill would share what they write outside: {named}; {remedy}", EXIT_USAGE
-            )
-
-    def _plan(self, directory: Path) -> tuple[Plan, list[Problem]]:
-        file = self._file._replace(directory=directory)
-        plan, warnings = prepare.plan_spec(file, self._settings, command=self._command)
-        tasks = (task._replace(env={**task.env, DRILL: "1"}) for task in plan.tasks)
-        timeouts = plan.timeouts._replace(deadline=None)  # a restart takes time, and we have a limit of our own
-        return plan._replace(tasks=tuple(tasks), timeouts=timeouts, notify=None), warnings  # nobody is told of it
+        self._left_out: list[str] | None = []
 
     def play(self, fault: Fault | None) -> Rehearsal:
         """Train once; raises as `rehearse`."""
-        directory, plan = None, self.plan
-        if self._base is not None:
+        training = self._base._replace(fault=fault)
+        if not self._is_here:
             self._count += 1
-            directory = self._base / str(self._count)
-            copy_directory(self._file.directory.absolute(), directory, _EXCLUDED)
-            plan, _ = self._plan(directory)
-        watched = directory or self._file.directory.absolute()
+            copy = training.scratch / str(self._count)
+            left_out = copy_directory(training.directory, copy, _EXCLUDED, with_states=self._left_out is None)
+            if self._left_out == [] and left_out:
+                self._left_out = left_out
+                more = f" and {counted(len(left_out) - 1, 'other file')}" if left_out[1:] else ""
+                say(f"the trainings begin without the checkpoints of earlier ones: {left_out[0]}{more}")
+            plan, _ = plan_for_drill(training.file._replace(directory=copy), self._settings, self._command)
+            training = training._replace(plan=plan, directory=copy)
         begun = time.monotonic()
-        seen = rehearse(
-            self._file, plan, watched, fault, self._steps, self._per_epoch, self._limit, say, is_kept=self._is_kept
-        )
-        if directory is not None and not self._is_kept:
-            file_trees.remove_tree(str(directory))
+        seen = rehearse(training)
+        if not self._is_here and not training.is_kept:
+            file_trees.remove_tree(str(training.directory))
         if fault is None:
-            self._per_epoch = dict(seen.per_epoch)
-            self._limit = _SLOWER * (time.monotonic() - begun) + _PATIENCE
+            limit = _SLOWER * (time.monotonic() - begun) + _PATIENCE
+            self._base = self._base._replace(per_epoch=seen.per_epoch, limit=limit)
         return seen
 
+    def play_undisturbed(self) -> Rehearsal:
+        """Train once, undisturbed, with checkpoints of earlier trainings only if it fails without them.
 
-def _play(runs: _Rehearsals, kinds: Sequence[str], task: str | None, at: float | None, twice: bool) -> list[Verdict]:
-    """Train undisturbed and with each fault; return a verdict for each."""
-    known = [each.task for each in runs.plan.tasks]
-    if task is not None and task not in known:
-        raise TflaunchError(f"--task {task}: there is no such task; they are {', '.join(known)}", EXIT_USAGE)
-    calm = _undisturbed(runs)
-    first, last = steps_of(calm)
+        Raises:
+            _CannotTellError: it fails, or tells no steps.
+        """
+        calm = self.play(None)
+        if calm.exit_code and not calm.is_stopped and not calm.source() and self._left_out:
+            say("it fails without these checkpoints, so it gets them")
+            self._left_out = None
+            calm = self.play(None)
+        if calm.exit_code and not calm.is_stopped:
+            lines = [line for line in calm.summary.split("\n") if not line.startswith(("logs: ", "next: "))]
+            raise _CannotTellError("the undisturbed training failed in a copy of its directory: " + "\n".join(lines))
+        if not calm.source():
+            raise _CannotTellError(_NO_STEPS)
+        return calm
+
+
+def plan_for_drill(file: SpecFile, settings: Sequence[str], command: Sequence[str]) -> tuple[Plan, Sequence[Problem]]:
+    """Return the plan of a training that tells each step and nobody of its end, and what is to be warned of."""
+    plan, warnings = prepare.plan_spec(file, settings, command=command)
+    tasks = (task._replace(env={**task.env, DRILL: "1"}) for task in plan.tasks)
+    timeouts = plan.timeouts._replace(deadline=None)  # a restart takes time, and we have a limit of our own
+    return plan._replace(tasks=tuple(tasks), timeouts=timeouts, notify=None), warnings
+
+
+def _require_copyable(plan: Plan, directory: Path) -> None:
+    if outside := outside_paths(plan, directory):
+        named = "; ".join(f"{each.path} ({each.named_by})" for each in outside)
+        remedy = "name a path below the directory, one with {run} in it, or drill with --here"
+        text = f"the trainings of a drill would share what they write outside: {named}; {remedy}"
+        raise TflaunchError(text, EXIT_USAGE)
+
+
+def _play(
+    runs: _Rehearsals, plan: Plan, kinds: Sequence[str], task: str | None, at: float | None, twice: bool
+) -> Iterator[Verdict]:
+    """Train undisturbed and with each fault; yield a verdict for each."""
+    calm = runs.play_undisturbed()
+    first, last = calm.range()
     if at is not None and at > last:
         raise TflaunchError(f"--at {at}: the training has only {last:g} steps; choose an earlier one", EXIT_USAGE)
-    second = _undisturbed(runs) if twice else None
-    verdicts = []
-    for kind in kinds:
-        fault = find_fault(kind, runs.plan, task, at or (first + last) / 2)
+    second = runs.play_undisturbed() if twice else None
+    faults: dict[object, Fault] = {}
+    for kind in kinds:  # the host of a single worker, which is the chief, too, has the same tasks
+        fault = find_fault(kind, plan, task, at or (first + last) / 2)
+        faults.setdefault((fault.signal, fault.tasks), fault)
+    for fault in faults.values():
         struck = runs.play(fault)
-        began = {"steps": steps_of(struck)[0], "": last}.get(source_of(struck), first)
+        began = {"steps": struck.range()[0], "": last}.get(struck.source(), first)
         if began > first + 1:
             raise _CannotTellError(
                 f"the training with the fault began at step {began:g}, where an earlier one had stopped: "
                 "let the program write to a directory with {run} in its name"
             )
-        verdicts.append(judge(calm, struck, fault, second))
-    return verdicts
-
-
-def _undisturbed(runs: _Rehearsals) -> Rehearsal:
-    calm = runs.play(None)
-    if calm.result.exit_code and not calm.is_stopped:
-        lines = [line for line in calm.result.summary.split("\n") if not line.startswith(("logs: ", "next: "))]
-        raise _CannotTellError("the undisturbed training failed in a copy of its directory: " + "\n".join(lines))
-    if not source_of(calm):
-        raise _CannotTellError(_NO_STEPS)
-    return calm
+        yield judge(calm, struck, fault, second)
 
 
 def _overall(verdicts: Sequence[Verdict]) -> str:

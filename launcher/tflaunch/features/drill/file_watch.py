@@ -13,34 +13,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
+from tflaunch.features.drill.records import MOVED, READ, REMOVED, WRITTEN, FileEvent
 from tflaunch_worker.linux import c_function
-
-WRITTEN, MOVED, READ, REMOVED = "written", "moved", "read", "removed"
-"""What happened to a file: its content was changed; it came to its name as a whole; it was read; it is gone."""
 
 _ACCESS, _MODIFY, _MOVED_FROM, _MOVED_TO = 0x1, 0x2, 0x40, 0x80
 _CREATE, _DELETE, _IS_DIRECTORY, _OVERFLOW = 0x100, 0x200, 0x40000000, 0x4000
 _KINDS = {_ACCESS: READ, _MODIFY: WRITTEN, _MOVED_TO: MOVED, _DELETE: REMOVED, _MOVED_FROM: REMOVED}
 _EVENT = struct.Struct("iIII")
 _MOST_DIRECTORIES = 2000
-
-
-class FileEvent(NamedTuple):
-    """Something that happened to a file.
-
-    Args:
-        time: when, in seconds since the epoch.
-        kind: `WRITTEN`, `MOVED`, `READ` or `REMOVED`.
-        path: the file, relative to the directory.
-        tasks: those that had it open when it was written, as far as they could be seen.
-    """
-
-    time: float
-    kind: str
-    path: str
-    tasks: frozenset[str] = frozenset()
 
 
 class FileWatch:

@@ -2,89 +2,63 @@
 
 from __future__ import annotations
 
+import glob
+import math
 import os
-import re
-import signal
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch.api.runs import Run
-from tflaunch.api.values import Result
+from tflaunch.cli.arguments.spec import say
 from tflaunch.client import control_client
 from tflaunch.client.observer import status_of_supervisor
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.wording import listed
-from tflaunch.features.drill.file_watch import FileEvent, FileWatch
-from tflaunch.features.drill.trail import SOURCES, Life, Trail
+from tflaunch.features.drill.file_watch import FileWatch
+from tflaunch.features.drill.records import BESTS, SOURCES, Fault, Rehearsal, Saved, is_evaluator
+from tflaunch.features.drill.saved_files import names_optimizer, names_variables, place_of_iterations
+from tflaunch.features.drill.trail import Trail
+from tflaunch.features.prune import drills
 from tflaunch.features.prune.prune import find_named, remove_run
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch
 from tflaunch.store.run_dir import RunDirectory
 
-KINDS = ("kill", "term", "host", "chief")
-"""What a drill does: KILL or TERM to a task, KILL to all tasks of its host, KILL to the chief."""
-
 _INTERVAL = 0.1  # seconds; a supervisor measures anew every half second, and the output is read each time
 _SETTLED = 0.5
-_CHECKPOINTS = (".index", ".h5", ".hdf5", ".keras", ".npz", ".pkl", ".pickle", ".pt", ".pth", ".msgpack")
-_OPTIMIZER = re.compile(rb"optimi[sz]er|opt_state|momentum|velocit|adam|iterations", re.IGNORECASE)
 _MOST_READ = 64 << 20  # bytes; names come first, or in a small file of their own
 
 
-class Fault(NamedTuple):
-    """What is done to a training: ``kind`` of `KINDS`, to ``tasks``, at a step of the training."""
-
-    kind: str
-    tasks: tuple[str, ...]
-    step: float
-
-    @property
-    def signal(self) -> signal.Signals:
-        """The signal that the tasks get."""
-        return signal.SIGTERM if self.kind == "term" else signal.SIGKILL
-
-    def __str__(self) -> str:
-        verb = "got TERM" if self.kind == "term" else "was killed" if len(self.tasks) == 1 else "were killed"
-        return f"{listed(self.tasks)} {verb}"
-
-
-class Rehearsal(NamedTuple):
-    """What was seen of one training.
+class Training(NamedTuple):
+    """A training to be watched.
 
     Args:
-        run: its name.
-        result: how it ended.
-        is_stopped: whether it was ended before its end.
-        is_late: whether that was because it took too long.
-        struck_at: when it was struck, in seconds since the epoch; None if it was not.
-        trails: the attempts of each task that trains, by source (see `Trail`).
-        per_epoch: see `rehearse`.
-        exits: each task, and the code with which an attempt of it ended, None for a signal.
-        files: what happened to the files of its directory; None if tasks had others, on other hosts.
-        saves_optimizer: whether a checkpoint that was there when it was struck names the state of an optimizer; None
-            if there was none.
+        file: the spec, which the run keeps.
+        plan: what is run.
+        directory: where its tasks write, if that is on this machine.
+        scratch: the drill's own directory, which keeps the name of the run until that is removed.
+        is_kept: whether the run stays.
+        fault: what is done to it.
+        steps: after how many steps of each task TERM ends it.
+        per_epoch: steps of an epoch by tasks, where those of each begin again, as the training before has shown.
+        limit: seconds after which it is ended.
     """
 
-    run: str
-    result: Result
-    is_stopped: bool
-    is_late: bool
-    struck_at: float | None
-    trails: Mapping[str, Mapping[str, tuple[Life, ...]]]
-    per_epoch: Mapping[str, float]
-    exits: Sequence[tuple[str, int | None, float]]
-    files: Sequence[FileEvent] | None
-    saves_optimizer: bool | None
-
-
-def is_evaluator(task: str) -> bool:
-    """Whether a task only evaluates what others train."""
-    return task.startswith("evaluator:")
+    file: SpecFile
+    plan: Plan
+    directory: Path
+    scratch: Path
+    is_kept: bool
+    fault: Fault | None = None
+    steps: float | None = None
+    per_epoch: Mapping[str, float] = {}
+    limit: float = math.inf
 
 
 def find_fault(kind: str, plan: Plan, task: str | None, step: float) -> Fault:
@@ -98,62 +72,48 @@ def find_fault(kind: str, plan: Plan, task: str | None, step: float) -> Fault:
     return Fault(kind, (struck,), step)
 
 
-def rehearse(
-    file: SpecFile,
-    plan: Plan,
-    directory: Path | None,
-    fault: Fault | None,
-    steps: float | None,
-    per_epoch: Mapping[str, float],
-    limit: float,
-    say: Callable[[str], None],
-    *,
-    is_kept: bool,
-) -> Rehearsal:
-    """Run a plan to its end, or until it has done ``steps``, and strike it at the step of ``fault``.
-
-    Args:
-        file: the spec, which the run keeps.
-        plan: what is run.
-        directory: where its tasks write, if that is on this machine and of this run alone.
-        fault: what is done to it.
-        steps: after how many steps of each task TERM ends it.
-        per_epoch: steps of an epoch by tasks, where those of each begin again, as the training before has shown.
-        limit: seconds after which it is ended.
-        say: takes messages.
-        is_kept: whether its directory with the logs stays.
+def rehearse(training: Training) -> Rehearsal:
+    """Run a training to its end, or until it has done its steps, and strike it at the step of its fault.
 
     Raises:
         TflaunchError: the run cannot begin, or its supervisor was killed.
     """
+    file, plan, fault = training.file, training.plan, training.fault
     with launch.new_directory(plan, None, file.suffix, file.text.encode()) as run_directory:
         what = "undisturbed" if fault is None else f"{fault.kind} {listed(fault.tasks)} at step {fault.step:g}"
         say(f"run {run_directory.run}: {what}")
+        if not training.is_kept:
+            drills.note_run(training.scratch, run_directory.run)
         launch.start_supervisor(plan, run_directory, is_owned=True)
-    if not all(host.is_like_here for host in plan.hosts):
-        directory = None
-    watched = _Watched(plan, run_directory, directory, fault, steps, per_epoch)
+    directory = training.directory if all(host.is_like_here for host in plan.hosts) else None
+    watched = _Watched(training, run_directory, directory)
     files = FileWatch(directory, lambda: watched.pids) if directory is not None else None
     try:
         with Run(run_directory.path, is_owned=True) as run:  # which ends the run, after Ctrl-C, too
-            watched.watch(run, time.monotonic() + limit, say)
+            watched.watch(run)
         result = run.wait()  # no limit: it has ended
         watched.look(is_over=True)
         ends = [event for event in run.events() if event.kind == "task_exited"]
-        exits = [(str(end.data.get("task")), end.data.get("code"), end.time) for end in ends]
     finally:
         if files is not None:
             files.close()
-        if not is_kept:
-            _remove(run_directory, say)
-    trails = {task: {source: trail.lives(source) for source in SOURCES} for task, trail in watched.trails.items()}
-    seen = files.events if files is not None else None
-    lengths = {task: trail.per_epoch for task, trail in watched.trails.items()}
-    how = (result, watched.is_stopped, watched.is_late, watched.struck_at)
-    return Rehearsal(run_directory.run, *how, trails, lengths, exits, seen, watched.saves_optimizer)
+        if not training.is_kept:
+            _remove(run_directory)
+    return Rehearsal(
+        result.exit_code,
+        result.summary,
+        watched.is_stopped,
+        watched.is_late,
+        watched.struck_at,
+        {task: {name: trail.lives(name) for name in (*SOURCES, BESTS)} for task, trail in watched.trails.items()},
+        {task: trail.per_epoch for task, trail in watched.trails.items()},
+        [(str(end.data.get("task")), end.data.get("code"), end.time) for end in ends],
+        files.events if files is not None else None,
+        watched.saved,
+    )
 
 
-def _remove(run: RunDirectory, say: Callable[[str], None]) -> None:
+def _remove(run: RunDirectory) -> None:
     """Remove a run, also what it has on other hosts."""
     try:
         for old in find_named([run.run], time.time()).runs:
@@ -165,27 +125,21 @@ def _remove(run: RunDirectory, say: Callable[[str], None]) -> None:
 class _Watched:
     """The steps of a run while it goes on."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        run: RunDirectory,
-        directory: Path | None,
-        fault: Fault | None,
-        steps: float | None,
-        per_epoch: Mapping[str, float],
-    ) -> None:
-        tasks = [each.task for each in plan.tasks if each.role != "ps"]
-        self.trails = {task: Trail(task, run, per_epoch.get(task, 0.0)) for task in tasks}
+    def __init__(self, training: Training, run: RunDirectory, directory: Path | None) -> None:
+        tasks = [each.task for each in training.plan.tasks if each.role != "ps"]
+        self.trails = {task: Trail(task, run, training.per_epoch.get(task, 0.0)) for task in tasks}
         self.pids: dict[str, int] = {}
         self.struck_at: float | None = None
         self.is_stopped = self.is_late = False
-        self.saves_optimizer: bool | None = None
+        self.saved: Saved | None = None
+        self._has_servers = any(each.role == "ps" for each in training.plan.tasks)
         self._directory = directory
-        self._fault = fault
-        self._steps = steps
+        self._fault = training.fault
+        self._steps = training.steps
+        self._until = time.monotonic() + training.limit
 
-    def watch(self, run: Run, until: float, say: Callable[[str], None]) -> None:
-        """Watch until the run ends, or end it: after its steps, or ``until`` a time of the monotonic clock."""
+    def watch(self, run: Run) -> None:
+        """Watch until the run ends, or end it: after its steps, or when it takes too long."""
         while True:
             status = status_of_supervisor(run.directory)
             if status is None or status.exit_code is not None:
@@ -193,9 +147,9 @@ class _Watched:
             self._note(status)
             self.look()
             if self._fault is not None and self.struck_at is None and self._step() >= self._fault.step:
-                self._strike(run, self._fault, say)
+                self._strike(run, self._fault)
             has_done = self._steps is not None and self._step() >= self._steps and not self._waits()
-            self.is_late = time.monotonic() >= until
+            self.is_late = time.monotonic() >= self._until
             if has_done or self.is_late or self._has_given_up(status):
                 self.is_stopped = True
                 control_client.request_stop(run.directory, None)
@@ -239,9 +193,9 @@ class _Watched:
             for life in trail.lives(source)[-1:]
         )
 
-    def _strike(self, run: Run, fault: Fault, say: Callable[[str], None]) -> None:
+    def _strike(self, run: Run, fault: Fault) -> None:
         if self._directory is not None:
-            self.saves_optimizer = _names_optimizer(self._directory)
+            self.saved = _newest_saved(self._directory, has_servers=self._has_servers)
             time.sleep(_INTERVAL)  # so that our own reading is seen to be before the fault
         now = time.time()
         with suppress(TflaunchError):  # they have just ended by themselves, which the run tells
@@ -257,13 +211,29 @@ def reached(trail: Trail) -> float:
     return lives[-1].points[-1].step if lives and lives[-1].points else 0.0
 
 
-def _names_optimizer(directory: Path) -> bool | None:
-    """Return whether the newest checkpoint below a directory names an optimizer's state; None if there is none."""
+def _newest_saved(directory: Path, *, has_servers: bool) -> Saved | None:
+    """Return what the newest checkpoint below a directory says of its optimizer; None if there is none.
+
+    Only beside parameter servers do its iterations say whether steps were done: elsewhere, some may be skipped.
+    """
     files = (Path(place, name) for place, _, names in os.walk(directory) for name in names)
-    kept = [file for file in files if file.suffix in _CHECKPOINTS]
     with suppress(OSError):  # it was replaced meanwhile
-        newest = max(kept, key=lambda file: file.stat().st_mtime, default=None)
-        if newest is not None:
+        kept = [file for file in files if names_variables(str(file.relative_to(directory)))]
+        if kept:
+            newest = max(kept, key=lambda file: file.stat().st_mtime)
             with newest.open("rb") as opened:
-                return bool(_OPTIMIZER.search(opened.read(_MOST_READ)))
+                names = opened.read(_MOST_READ)
+            iterations = _iterations(newest, names) if has_servers else None
+            return Saved(str(newest.relative_to(directory)), names_optimizer(names), iterations)
     return None
+
+
+def _iterations(index: Path, names: bytes) -> int | None:
+    """Return the steps that the optimizer in a checkpoint of TensorFlow has done; None if it does not say so."""
+    place = place_of_iterations(names)
+    data = sorted(index.parent.glob(f"{glob.escape(index.stem)}.data-*"))
+    if place is None or place.shard >= len(data):
+        return None
+    with data[place.shard].open("rb") as opened:
+        opened.seek(place.offset)
+        return int.from_bytes(opened.read(8), sys.byteorder)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from tflaunch.features.drill.file_watch import MOVED, READ, REMOVED, WRITTEN, FileEvent
+from tflaunch.features.drill.records import MOVED, READ, REMOVED, WRITTEN, FileEvent
 
 _ENDINGS = re.compile(
     r"\.(index|data-\d+-of-\d+|ckpt|h5|hdf5|keras|npz|npy|pkl|pickle|pt|pth|msgpack|joblib|safetensors|ocdbt)$"
@@ -16,6 +18,14 @@ _ENDINGS = re.compile(
 )
 _TEMPORARY = re.compile(r"(^|/)(\.|workertemp_)|_temp(/|_|$)|\.tmp\w*$|\.tempstate\d+$")
 _NOTE = re.compile(r"(^|/)checkpoint$|\.json$")  # says which checkpoint is the newest, or at which step it was made
+_DATA = re.compile(r"\.np[zy]$")  # which may be examples; a checkpoint's name or directory says so
+_SAVED = re.compile(r"ckpt|checkpoint|step|epoch|state|model|weights|backup|saved", re.IGNORECASE)
+_OPTIMIZER = re.compile(rb"optimi[sz]er|opt_state|momentum|velocit|adam|iterations", re.IGNORECASE)
+# What follows a key of an index: a BundleEntryProto of dtype int64 (1), empty shape (2), shard (3), offset (4), size 8.
+_ITERATIONS = re.compile(
+    rb"iterations/\.ATTRIBUTES/VARIABLE_VALUE\x08\x09\x12\x00"
+    rb"(?:\x18([\x00-\x7f]))?(?:\x20([\x80-\xff]*[\x00-\x7f]))?\x28\x08"
+)
 _LOGS = re.compile(r"\.tfevents\.|\.(log|csv|txt)$")
 
 
@@ -56,6 +66,18 @@ class SavedFiles:
         """Return when checkpoints were written."""
         return [event.time for event in self._written if is_state(event.path)]
 
+    def write_time(self, path: str) -> float:
+        """Return when a file was last written before the fault; 0 if that was not seen."""
+        return max((event.time for event in self._written if event.path == path and event.time < self._at), default=0.0)
+
+    def step_in_name(self) -> int | None:
+        """Return the number of the checkpoint that was read after the fault, if such numbers do not count saves."""
+        names = {_shown(path) for path in self.states_before()}
+        numbers = sorted({number for name in names if (number := _number_of(name)[0]) >= 0})
+        read = [number for name in self.read_after() if (number := _number_of(name)[0]) in numbers]
+        steps = [after - before for before, after in itertools.pairwise(numbers)]
+        return read[-1] if read and steps and min(steps) > 1 else None
+
     def _reads(self) -> list[FileEvent]:
         return [event for event in self._events if event.kind == READ and event.time >= self._at]
 
@@ -93,6 +115,43 @@ def is_state(path: str) -> bool:
     return bool(_ENDINGS.search(path)) and _may_be_state(path)
 
 
+def is_output(path: str) -> bool:
+    """Return whether a training has left a file, rather than reads it only; what lies beside such a file counts not."""
+    return is_state(path) and bool(not _DATA.search(path) or _SAVED.search(path))
+
+
+def is_note(path: str) -> bool:
+    """Return whether a checkpoint's file has no weights, but says which is the newest, or when it was made."""
+    return bool(_NOTE.search(path))
+
+
+def names_variables(path: str) -> bool:
+    """Return whether a checkpoint's file has the names of what was saved."""
+    return is_state(path) and not _NOTE.search(path) and ".data-" not in path
+
+
+def names_optimizer(names: bytes) -> bool:
+    """Return whether one of the names in a checkpoint is that of an optimizer's state."""
+    return bool(_OPTIMIZER.search(names))
+
+
+class Place(NamedTuple):
+    """Where a checkpoint of TensorFlow has a value: in which of its data files, and at which byte."""
+
+    shard: int
+    offset: int
+
+
+def place_of_iterations(index: bytes) -> Place | None:
+    """Return where a checkpoint has the count of steps of its only optimizer; None if its index does not say so."""
+    found = _ITERATIONS.findall(index)
+    if len(found) != 1:
+        return None
+    shard, offset = found[0]
+    parts = ((byte & 0x7F) << 7 * place for place, byte in enumerate(offset))
+    return Place(shard[0] if shard else 0, sum(parts))
+
+
 def _may_be_state(path: str) -> bool:
     return not _TEMPORARY.search(path) and not _LOGS.search(path)
 
@@ -103,5 +162,5 @@ def _shown(path: str) -> str:
 
 
 def _number_of(path: str) -> tuple[int, str]:
-    numbers = re.findall(r"\d+", posixpath.basename(path))
+    numbers = re.findall(r"\d+", posixpath.basename(_ENDINGS.sub("", path)))
     return (int(numbers[-1]) if numbers else -1, path)

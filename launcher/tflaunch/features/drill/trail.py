@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 from tflaunch.explain.run_status import TaskStatus
+from tflaunch.features.drill.records import BESTS, SOURCES, Life, Point
 from tflaunch.store.log_index import IndexReader
 from tflaunch.store.log_writer import OURS, parse_mark, path_of, times_of
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch_worker.agent.last_output import Shown, read_bars
-
-SOURCES = ("steps", "reports", "epochs")
-"""What tells where a training is, the most detailed first."""
 
 _NUMBER = r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d{1,3})?)"
 _LOSS = re.compile(rf"\b(?:train(?:ing)?[ _/])?loss\b\W{{0,3}}{_NUMBER}", re.IGNORECASE)
@@ -30,35 +27,10 @@ _STEP = re.compile(rf"\b(?:global[ _])?(?:step|iter(?:ation)?|batch)\b\W{{0,3}}{
 _TQDM = re.compile(r"\| (\d{1,9})/\d{1,9} \[\d+:\d\d")
 # Beside a loss, a step may stand anywhere; a line without one, such as "restored from step 100", must begin with it.
 _BEGINS = re.compile(r"\s*(?:\[[^\]]*\]\s*|[\w:./-]+[:|]\s+)*(?:epoch|step|global[ _]step|iter)", re.IGNORECASE)
+# What an evaluator calls its best metric, which is no step: "new best accuracy: 0.81", "best val_loss=0.3 at step 40".
+_BEST = re.compile(rf"\bbest\b(?:(?!step|epoch|ckpt|checkpoint)[^\d+-]){{0,40}}(?<![\w.]){_NUMBER}", re.IGNORECASE)
 _TOKEN = re.compile(rb"[\r\n\b][^\r\n\b]*(?=[\r\n\b])")
 _COLORS = re.compile(rb"\x1b\[[0-9;]*m")
-
-
-class Point(NamedTuple):
-    """Where a training was.
-
-    Args:
-        time: when it said so, in seconds since the epoch.
-        step: counted from the beginning of the training, or of ``epoch`` (see `placed`).
-        epoch: from 1 on; None if ``step`` counts from the beginning of the training.
-        loss: None if it was not told.
-        rate: the learning rate; None if it was not told.
-        mean_of: the number of steps of an epoch, if ``loss`` is the mean since the epoch's begin, as in Keras' bar.
-    """
-
-    time: float
-    step: float
-    epoch: float | None = None
-    loss: float | None = None
-    rate: float | None = None
-    mean_of: int = 0
-
-
-class Life(NamedTuple):
-    """The points of one attempt of a task, in the order of time."""
-
-    attempt: int
-    points: tuple[Point, ...]
 
 
 class Trail:
@@ -75,11 +47,11 @@ class Trail:
         self._attempt = -1
         self._shown = Shown()
         self._has_several_fits = False  # whose epochs all count from 1
-        self._lives: dict[str, dict[int, list[Point]]] = {source: {} for source in SOURCES}
+        self._lives: dict[str, dict[int, list[Point]]] = {source: {} for source in (*SOURCES, BESTS)}
 
     def source(self) -> str:
         """Return the most detailed source with points, "" if there is none."""
-        found = (name for name, lives in self._lives.items() if any(lives.values()))
+        found = (name for name in SOURCES if any(self._lives[name].values()))
         return "" if self._has_several_fits else next(found, "")
 
     def lives(self, source: str) -> tuple[Life, ...]:
@@ -144,6 +116,8 @@ class Trail:
                 self._add("steps", Point(time, done, None, metrics.get("loss"), rate, shown.steps))
             return
         text = token.decode("utf-8", "replace").strip("\r\n\b")
+        if (best := _number(_BEST, text)) is not None:
+            self._add(BESTS, Point(time, 0.0, None, best))
         loss, rate = _number(_LOSS, text), _number(_RATE, text)
         bar = _number(_TQDM, text)
         if text.startswith(OURS) or not (bar is not None or _WITH_LOSS.search(text) or _BEGINS.match(text)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import posixpath
 import statistics
@@ -9,87 +10,44 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tflaunch.explain.wording import counted
-from tflaunch.features.drill.rehearsal import Fault, Rehearsal, is_evaluator
+from tflaunch.features.drill.findings import NOT_PROVED, PROVED, REMEDIES, UNKNOWN, Finding, Verdict
+from tflaunch.features.drill.records import BESTS, Fault, Life, Point, Rehearsal, is_evaluator
 from tflaunch.features.drill.saved_files import SavedFiles, is_state
-from tflaunch.features.drill.trail import SOURCES, Life, Point
 from tflaunch_worker.readable import duration_words
-
-PROVED, NOT_PROVED, UNKNOWN = "proved", "not proved", "unknown"
 
 _TOLERANCE = 0.005  # of a loss; programs print a few digits only
 _BEYOND = 3.0  # times the spread of undisturbed runs
 _CLOCKS = 0.1  # seconds between the times of a line of output and of a file's event that say nothing
+_PRINT = "print or report every step, or train longer"
 _FEWEST = 3  # losses that say something together
 
 
-class Finding(NamedTuple):
-    """One sentence about a drill.
+class Return(NamedTuple):
+    """How a task came back.
 
     Args:
-        kind: what it is, for programs.
-        sentence: with figures.
-        remedy: what helps, "" if nothing has to be done.
-        is_fault: whether the training does not resume as it should because of it.
+        task: its name.
+        began: its first step in the undisturbed training.
+        reached: the last one before the fault.
+        first: the first one after it.
+        gap: how many steps lie between two of which it tells; the last one done before may be as many later.
     """
-
-    kind: str
-    sentence: str
-    remedy: str = ""
-    is_fault: bool = True
-
-
-class Verdict(NamedTuple):
-    """What a drill has shown: `PROVED`, `NOT_PROVED` or `UNKNOWN`, and why."""
-
-    fault: str
-    verdict: str
-    findings: tuple[Finding, ...]
-
-
-class Return(NamedTuple):
-    """How a task came back: its first step before the fault, that of its later life, and when that came."""
 
     task: str
     began: Point
     reached: float
     first: Point
+    gap: float
 
     @property
-    def resumed_at(self) -> float:
-        """The number of steps that the later life did not do again."""
-        return self.first.step - self.began.step
+    def lowest(self) -> float:
+        """The fewest steps that it can have had when it went on."""
+        return max(self.first.step - self.gap + (self.began.step == 0), 0)
 
-
-REMEDIES = {
-    "began_again": "save while training, and restore the newest checkpoint at the start; without a shared disk, name "
-    'its directory in "checkpoints" of the spec',
-    "no_checkpoint": "save one while training: keras.callbacks.BackupAndRestore(directory) for fit, or a "
-    "tf.train.CheckpointManager in a loop; where it saves every N steps, lower N",
-    "none_before": "save more often: save_freq of BackupAndRestore or ModelCheckpoint, or every N steps of a loop",
-    "never_read": "restore the newest one at the start: BackupAndRestore does both, as does "
-    "checkpoint.restore(manager.latest_checkpoint)",
-    "other_directory": "save to a path that is the same at each start, such as one without time and process number",
-    "read_late": "restore before the first step, after the variables are made",
-    "counter": "keep the step in the checkpoint (tf.train.Checkpoint(step=...)), and give fit its initial_epoch; "
-    "BackupAndRestore restores the epoch itself",
-    "not_used": "see what restore() matched: checkpoint.restore(path).assert_existing_objects_matched()",
-    "tasks_differ": "restore in every task the newest checkpoint of one directory that all of them can read",
-    "weights_only": "save the optimizer, too: tf.train.Checkpoint(model=model, optimizer=optimizer), or model.save() "
-    "instead of save_weights()",
-    "optimizer": "restore the optimizer with its iterations, on which the learning rate depends: "
-    "tf.train.Checkpoint(model=model, optimizer=optimizer)",
-    "rate": "let the learning rate follow from the restored step: optimizer.iterations, or initial_epoch of fit",
-    "data": "keep the place in the data: save the iterator in the checkpoint, or skip what was seen: "
-    "dataset.skip(step), with a shuffle of a fixed seed",
-    "several_writers": "let each task but the chief save to a temporary path of its own: "
-    "tflaunch_worker.training.save_path, or one directory per task",
-    "in_place": "write to another name and rename it when it is whole, or keep two in turn (double_checkpoint=True of "
-    "BackupAndRestore)",
-    "term": "save at TERM: tf.distribute.experimental.PreemptionCheckpointHandler, or "
-    "tflaunch_worker.training.preemption",
-    "exits_0": "exit with another code than 0 after saving at TERM, such as 42: 0 says that the training is finished",
-    "not_recovered": "its last lines say why: `tflaunch drill --keep` keeps the logs",
-}
+    @property
+    def highest(self) -> float:
+        """The most steps that it can have had when it went on."""
+        return max(self.first.step - 1 + (self.began.step == 0), 0)
 
 
 def judge(calm: Rehearsal, struck: Rehearsal, fault: Fault, second: Rehearsal | None = None) -> Verdict:
@@ -119,7 +77,7 @@ class _Judgement:
         assert struck.struck_at is not None
         self._calm, self._struck, self._fault, self._second = calm, struck, fault, second
         self._at = struck.struck_at
-        self._source = source_of(calm)
+        self._source = calm.source()
         self._unit = "epoch" if self._source == "epochs" else "step"
         self._before = _lives_until(struck, self._source, self._at)
         self._returns = [each for task in self._before if (each := self._return_of(task)) is not None]
@@ -136,77 +94,103 @@ class _Judgement:
         if self._struck.is_late:
             text = "the job did not end: it was stopped after several times as long as the undisturbed one took"
             yield Finding("not_recovered", text, REMEDIES["not_recovered"])
-        elif self._struck.result.exit_code != 0 and not self._struck.is_stopped:
+        elif self._struck.exit_code != 0 and not self._struck.is_stopped:
             read = self._files.read_after()
             after = f", after it had read {read[-1]}" if read else ""
-            why = self._struck.result.summary.partition("\n")[0]
+            why = self._struck.summary.partition("\n")[0]
             yield Finding("not_recovered", f"the job did not recover{after}: {why}", REMEDIES["not_recovered"])
         yield from self._places()
+        yield from self._scheduled()
         yield from self._writing()
+        yield from self._evaluators()
         yield from self._ends()
 
     # ---- where it went on
 
     def _return_of(self, task: str) -> Return | None:
-        lives = self._struck.trails[task].get(self._source, ())
+        lives = self._struck.lives(task, self._source)
         before = self._before[task]
         later = [life for life in lives if life.attempt > before.attempt and life.points]
-        began = self._calm.trails[task].get(self._source, ())
+        began = self._calm.lives(task, self._source)
         if not later or not before.points or not began or not began[0].points:
             return None
         reached = max(point.step for point in before.points)
-        return Return(task, began[0].points[0], reached, later[0].points[0])
+        return Return(task, began[0].points[0], reached, later[0].points[0], self._gap(task))
+
+    def _gap(self, task: str) -> float:
+        """Return how many steps lie between two of which a task tells."""
+        points = next((life.points for life in self._calm.lives(task, self._source)), ())
+        if points and points[0].mean_of:
+            return points[0].step  # Keras' bar always shows the first one that it can show
+        gaps = [after.step - before.step for before, after in itertools.pairwise(points)]
+        middle = statistics.median(gaps) if gaps else 1.0
+        return max(gaps) if middle > 1 else 1.0
 
     def _places(self) -> Iterator[Finding]:
         if not self._returns:
             yield from self._without_return()
             return
-        places = {each.task: each.resumed_at for each in self._returns}
-        reached = max(each.reached for each in self._returns)
-        lowest, highest = min(places.values()), max(places.values())
-        if highest - lowest > self._coarseness():
-            text = ", ".join(f"{task} at {self._unit} {max(place, 0):g}" for task, place in places.items())
+        first = min(self._returns, key=lambda each: each.lowest)
+        if max(each.lowest for each in self._returns) - first.lowest > self._coarseness():
+            text = ", ".join(f"{each.task} at {self._unit} {each.lowest:g}" for each in self._returns)
             yield Finding("tasks_differ", f"the tasks resumed at different places: {text}", REMEDIES["tasks_differ"])
             return
         took = duration_words(max(min(each.first.time for each in self._returns) - self._at, 0))
+        reached = max(each.reached for each in self._returns)
         if reached <= self._returns[0].began.step:
             text = f"too few {self._unit}s were seen before the fault to tell where it went on"
-            yield Finding("not_seen", text, "print or report every step, or train longer", is_fault=False)
-            return
-        if lowest <= 0:
+            yield Finding("not_seen", text, _PRINT, is_fault=False)
+        elif first.first.step > first.began.step:
+            yield self._resumed(first, reached, took)
+            yield from self._losses()
+        elif first.gap > 1 and not self._is_before_what_was_read(first):
+            text = f"it went on before {self._unit} {first.first.step:g}, or began again: it tells of no earlier one"
+            yield Finding("not_seen", text, _PRINT, is_fault=False)
+        else:
             yield self._began_again(took)
-            return
+
+    def _resumed(self, back: Return, reached: float, took: str) -> Finding:
+        """Say where it went on: a number that stands for steps in the name of what was read may say it better."""
         read = self._files.read_after()
-        source = f" from {read[-1]}" if read else ""
-        lost = max(reached - lowest, 0)
-        text = f"resumed at {self._unit} {lowest:g}{source}; {self._counted(lost)} lost, and it took {took}"
-        yield Finding("resumed", text, is_fault=False)
-        yield from self._losses()
+        place, source, named = f"at {self._unit} {back.lowest:g}", f" from {read[-1]}" if read else "", None
+        lost = self._counted(max(reached - back.lowest, 0))
+        if back.gap > 1:
+            named = self._files.step_in_name()
+            place = f"between {self._unit} {back.lowest:g} and {back.highest:g}"
+            if named is not None and back.lowest <= named <= back.highest:
+                place, source = f"at {self._unit} {named}", f", as the name of {read[-1]} says"
+            else:
+                named = None
+            lost = f"at most {self._counted(reached + back.gap - 1 - (back.lowest if named is None else named))}"
+        return Finding("resumed", f"resumed {place}{source}; {lost} lost, and it took {took}", is_fault=False)
+
+    def _is_before_what_was_read(self, back: Return) -> bool:
+        """Whether it went on before a step that was done when what it has read was saved, or has read nothing."""
+        times = map(self._files.write_time, self._files.states_read())
+        saved = max((self._struck.step_at(self._source, time) for time in times), default=math.inf)
+        return self._struck.files is not None and saved > back.highest
 
     def _counted(self, steps: float) -> str:
         return counted(int(steps), self._unit)
 
     def _coarseness(self) -> float:
-        """Return how far apart the steps are that a task tells of."""
-        life = next(iter(self._before.values()))
-        gaps = [after.step - before.step for before, after in zip(life.points, life.points[1:], strict=False)]
-        coarse = statistics.median(gaps) if gaps else 1.0
-        return max(coarse, 1.0) * (3 if self._source == "reports" else 1)
+        """Return how far apart the same step of two tasks or trainings may seem to be."""
+        return self._gap(next(iter(self._before))) * (3 if self._source == "reports" else 1)
 
     def _without_return(self) -> Iterator[Finding]:
         """Judge a training of which no task that tells steps was started again."""
         on = [
             (task, life.points[-1].step - before.points[-1].step)
             for task, before in self._before.items()
-            for life in self._struck.trails[task].get(self._source, ())
+            for life in self._struck.lives(task, self._source)
             if before.points and life.attempt == before.attempt and life.points
         ]
         further = max((steps for _, steps in on), default=0)
-        if further > 0 and (self._struck.result.exit_code == 0 or self._struck.is_stopped):
+        if further > 0 and (self._struck.exit_code == 0 or self._struck.is_stopped):
             who = next(task for task, steps in on if steps == further)
             text = f"{who} went on without a restart, {self._counted(further)} further"
             yield Finding("resumed", text, is_fault=False)
-        elif self._struck.result.exit_code == 0 or self._struck.is_stopped:
+        elif self._struck.exit_code == 0 or self._struck.is_stopped:
             text = f"no {self._unit} was seen after the fault, so where it went on is unknown"
             yield Finding("not_seen", text, is_fault=False)
 
@@ -219,7 +203,7 @@ class _Judgement:
         written, read = self._files.states_before(), self._files.states_read()
         if not written:
             later = [event.time for event in self._calm.files or () if is_state(event.path)]
-            if later and (step := _step_at(self._calm, self._source, min(later))):
+            if later and (step := self._calm.step_at(self._source, min(later))):
                 text = (
                     f"{again}: no checkpoint was written before the fault, the first one comes at {self._unit} {step:g}"
                 )
@@ -277,18 +261,18 @@ class _Judgement:
 
     def _pairs(self, back: Return) -> list[tuple[Point, Point]]:
         """Return the points of both trainings at equal steps, from the restart on; means of whole epochs only."""
-        calm = _by_step(self._calm.trails[back.task].get(self._source, ()))
-        lives = self._struck.trails[back.task].get(self._source, ())
+        calm = _by_step(self._calm.lives(back.task, self._source))
+        lives = self._struck.lives(back.task, self._source)
         later = _by_step([life for life in lives if life.attempt > self._before[back.task].attempt])
-        whole = [point for step, point in later.items() if step in calm and step - point.mean_of >= back.resumed_at]
+        whole = [point for step, point in later.items() if step in calm and step - point.mean_of >= back.lowest]
         return [(calm[point.step], point) for point in whole]
 
     def _spread(self, task: str) -> float | None:
         """Return how far losses of equal steps differ where nothing was done, as a share; None if unknown."""
-        calm = _by_step(self._calm.trails[task].get(self._source, ()))
+        calm = _by_step(self._calm.lives(task, self._source))
         others = [_by_step([self._before[task]])]
         if self._second is not None:
-            others.append(_by_step(self._second.trails[task].get(self._source, ())))
+            others.append(_by_step(self._second.lives(task, self._source)))
         shares = [
             abs((point.loss or 0) - (calm[step].loss or 0)) / max(abs(calm[step].loss or 0), 1e-6)
             for other in others
@@ -307,7 +291,7 @@ class _Judgement:
         if rates and sum(abs(a - b) > _TOLERANCE * abs(a) for a, b in rates) > len(rates) / 2:
             text = f"the learning rate began again: it is {rates[0][1]:.4g} instead of {rates[0][0]:.4g}"
             yield Finding("rate", text, REMEDIES["rate"])
-        elif self._struck.saves_optimizer is False:
+        elif self._struck.saved is not None and not self._struck.saved.has_optimizer:
             text = f"the optimizer's state was lost: the checkpoint has weights only, and the loss differs: {where}"
             yield Finding("weights_only", text, REMEDIES["weights_only"])
         elif pairs[0][0].mean_of:
@@ -338,12 +322,42 @@ class _Judgement:
                 text = "TERM was not used to save: no checkpoint was written after it"
                 yield Finding("term", text, REMEDIES["term"], is_fault=False)
 
+    def _scheduled(self) -> Iterator[Finding]:
+        """Say whether a checkpoint counts steps that parameter servers had not done yet."""
+        saved, read = self._struck.saved, self._files.states_read()
+        if saved is None or not saved.iterations or saved.path not in read or self._source == "epochs":
+            return
+        for each in self._returns:
+            if saved.iterations < each.lowest and each.lowest % saved.iterations:  # it may apply sums of several steps
+                text = (
+                    f"{saved.path} has the state after {saved.iterations} steps, though it went on after "
+                    f"{each.lowest:g}: scheduled steps were counted as done"
+                )
+                yield Finding("not_joined", text, REMEDIES["not_joined"])
+                return
+
+    def _evaluators(self) -> Iterator[Finding]:
+        """Compare the best metrics that evaluators told before and after a restart."""
+        for task in filter(is_evaluator, self._struck.trails):
+            ends = [at for name, _, at in self._struck.exits if name == task and at >= self._at]
+            lives = self._struck.lives(task, BESTS)
+            if len(ends) < 2:  # its only end is that of the job
+                continue
+            told = [[point.loss or 0 for point in life.points] for life in lives]
+            better = told[0][-1] - told[0][0] if told else 0
+            if len(told) < 2 or not better:
+                text = f"whether {task} keeps its best metric is unknown: it tells of none that changes"
+                yield Finding("best_unknown", text, "print lines such as `best accuracy 0.81`", is_fault=False)
+            elif (told[-1][0] - told[0][-2]) * better < 0:  # the last one before may have been too late to be saved
+                text = f"{task} began its best metric again: {told[-1][0]:g} after {told[0][-1]:g}"
+                yield Finding("best", text, REMEDIES["best"])
+
     def _ends(self) -> Iterator[Finding]:
         """Compare where both trainings ended, if both went to their end."""
-        if self._struck.is_stopped or self._struck.result.exit_code or self._calm.is_stopped:
+        if self._struck.is_stopped or self._struck.exit_code or self._calm.is_stopped:
             return
         for task in self._before:
-            calm, struck = (_last(each.trails[task].get(self._source, ())) for each in (self._calm, self._struck))
+            calm, struck = (_last(each.lives(task, self._source)) for each in (self._calm, self._struck))
             if calm is None or struck is None:
                 continue
             if abs(calm.step - struck.step) > self._coarseness():
@@ -357,19 +371,6 @@ class _Judgement:
                 text = f"the end differs by more than two undisturbed runs do: a loss of {struck.loss:.4g} instead of"
                 yield Finding("end", f"{text} {calm.loss:.4g}", REMEDIES["data"])
                 return
-
-
-def source_of(rehearsal: Rehearsal) -> str:
-    """Return the most detailed source that tells of a training's steps; "" if none does."""
-    trails = [trail for task, trail in rehearsal.trails.items() if not is_evaluator(task)]
-    return next((name for name in SOURCES if any(life.points for trail in trails for life in trail.get(name, ()))), "")
-
-
-def steps_of(rehearsal: Rehearsal) -> tuple[float, float]:
-    """Return the first and the last step of a training; 0 for both if none was seen."""
-    trails = [trail.get(source_of(rehearsal), ()) for trail in rehearsal.trails.values()]
-    steps = [point.step for lives in trails for life in lives for point in life.points]
-    return min(steps, default=0.0), max(steps, default=0.0)
 
 
 def _lives_until(rehearsal: Rehearsal, source: str, at: float) -> Mapping[str, Life]:
@@ -391,9 +392,3 @@ def _by_step(lives: Sequence[Life]) -> dict[float, Point]:
 
 def _last(lives: Sequence[Life]) -> Point | None:
     return lives[-1].points[-1] if lives and lives[-1].points else None
-
-
-def _step_at(rehearsal: Rehearsal, source: str, time: float) -> float:
-    """Return the step that a training had reached at a time."""
-    points = [point for trail in rehearsal.trails.values() for life in trail.get(source, ()) for point in life.points]
-    return max((point.step for point in points if point.time <= time), default=0.0)

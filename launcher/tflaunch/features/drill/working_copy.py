@@ -6,29 +6,32 @@ A run of a drill must not find what another one has saved, and must not change w
 from __future__ import annotations
 
 import ast
+import fcntl
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from tflaunch import private_files
+from tflaunch.cli.arguments.spec import say
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.wording import memory
-from tflaunch.features.drill.saved_files import is_state
+from tflaunch.features.drill.saved_files import is_note, is_output
+from tflaunch.features.prune import drills
+from tflaunch.features.prune.prune import remove_left_of_drills
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.store import run_dir
 from tflaunch_worker import file_trees
 
-_DIRECTORY = "drills"
 _MOST_BYTES = 4 << 30
 _MOST_ENTRIES = 5000
 _LONGEST = 1000  # characters
 _LINKED = (".venv", "venv")  # environments have absolute paths in them, and programs only read them
-_DATA = (".npz", ".npy")  # rather than checkpoints
 _OUTSIDE = ("/", "~/", "../")
 _SYSTEM = ("/bin/", "/dev/", "/etc/", "/lib", "/opt/", "/proc/", "/run/", "/sbin/", "/sys/", "/usr/")
 
@@ -44,33 +47,45 @@ class OutsidePath(NamedTuple):
 def drill_directory(*, is_kept: bool) -> Iterator[Path]:
     """Yield a new directory for the copies of a drill, which is removed at the end.
 
-    Those of drills that were killed are removed, too.
+    What killed drills have left is removed, too.
 
     Raises:
         TflaunchError: it cannot be made.
     """
-    base = run_dir.home() / _DIRECTORY
+    base = run_dir.home() / drills.PLACE
     try:
         private_files.make_directories(base)
-        for entry in base.iterdir():
-            if not os.path.exists(f"/proc/{entry.name.partition('-')[0]}"):
-                file_trees.remove_tree(str(entry))
-        directory = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=base))
+        remove_left_of_drills(time.time())
+        directory = Path(tempfile.mkdtemp(dir=base))
+        lock = os.open(directory / drills.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # no limit: a check holds it for a moment only
     except OSError as error:
         raise TflaunchError(f"{base}: {error.strerror}; set TFLAUNCH_HOME", EXIT_INTERNAL) from None
     try:
         yield directory
     finally:
         if is_kept:
-            directory.rename(base / f"1-{directory.name}")  # process 1 is always there
+            kept = base / f"{drills.KEPT}{directory.name}"
+            directory.rename(kept)
+            say(f"the directories of the trainings are in {kept}, until `tflaunch prune` removes them")
         else:
             file_trees.remove_tree(str(directory))
             with suppress(OSError):  # another drill goes on
                 base.rmdir()
+        os.close(lock)
 
 
-def copy_directory(source: Path, target: Path, exclude: Sequence[str]) -> None:
+def copy_directory(source: Path, target: Path, exclude: Sequence[str], *, with_states: bool) -> list[str]:
     """Copy a directory without what matches ``exclude``; links that lead out of it stay links to there.
+
+    Args:
+        source: the directory.
+        target: the copy, which does not exist yet.
+        exclude: patterns of names that are left out.
+        with_states: whether it gets the checkpoints that earlier trainings have left.
+
+    Returns:
+        The checkpoints that were left out.
 
     Raises:
         TflaunchError: it is too large, or cannot be read or written.
@@ -78,11 +93,14 @@ def copy_directory(source: Path, target: Path, exclude: Sequence[str]) -> None:
     root = Path(os.path.realpath(source))
     ignored = shutil.ignore_patterns(*(pattern.rstrip("/") for pattern in exclude), *_LINKED)
     home = os.path.realpath(run_dir.home())
+    states: set[str] = set()
 
     def leave_out(directory: str, names: list[str]) -> set[str]:
         paths = {name: os.path.join(directory, name) for name in names}
         own = {name for name, path in paths.items() if os.path.realpath(path) == home or _is_special(path)}
-        return ignored(directory, names) | own
+        left = {} if with_states else _states_of(paths, root)
+        states.update(left.values())
+        return ignored(directory, names) | own | set(left)
 
     try:
         size = _size_of(root, leave_out)
@@ -100,6 +118,14 @@ def copy_directory(source: Path, target: Path, exclude: Sequence[str]) -> None:
     except (OSError, shutil.Error) as error:
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else f"{error.filename}: {error.strerror}"
         raise TflaunchError(f"{source} cannot be copied for a drill: {reason}", EXIT_USAGE) from None
+    return sorted(states)
+
+
+def _states_of(paths: Mapping[str, str], root: Path) -> dict[str, str]:
+    """Return the checkpoints in a directory, relative to the root; what only has the name of a note is none."""
+    relative = {name: os.path.relpath(path, root) for name, path in paths.items() if not os.path.isdir(path)}
+    states = {name: path for name, path in relative.items() if is_output(path)}
+    return {} if all(map(is_note, states)) else states
 
 
 def _is_special(path: str) -> bool:
@@ -208,7 +234,7 @@ def _looks_like_output(directory: str) -> bool:
     for _, _, files in os.walk(directory):
         for name in files:
             looked_at += 1
-            if (is_state(name) and not name.endswith(_DATA)) or ".tfevents." in name:
+            if is_output(name) or ".tfevents." in name:
                 return True
             if looked_at > _MOST_ENTRIES:
                 return False
