@@ -215,8 +215,8 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "a training that began again from the start counts as resumed": Edit(
         "features.drill.verdict._Judgement._places",
-        "if lowest <= 0:",
-        "if lowest < 0:",
+        "elif first.first.step > first.began.step:",
+        "elif first.first.step >= first.began.step:",
         Suite("features/drill/test_verdict.py"),
     ),
     "a reason may have any length": Edit(
