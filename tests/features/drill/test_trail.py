@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.explain.run_status import TaskStatus
 from tflaunch.features.drill.records import BESTS
 from tflaunch.features.drill.trail import Trail
 from tflaunch.store.log_writer import Mark
@@ -94,16 +93,6 @@ def test_epochs_count_where_nothing_tells_steps(tmp_path: Path) -> None:
     trail = trail_of(tmp_path, "Epoch 1: loss 0.5, lr 0.1\nEpoch 2: loss 0.25, lr 0.05\n")
     assert trail.source() == "epochs"
     assert [(point.step, point.rate) for point in trail.lives("epochs")[0].points] == [(1, 0.1), (2, 0.05)]
-
-
-def test_a_program_may_report_instead(tmp_path: Path) -> None:
-    trail = trail_of(tmp_path, "epoch 1\n")
-    task = TaskStatus("worker:0", "worker", "localhost", None, "running", 1, 0, step=5, metrics={"loss": 0.5})
-    for step in (5, 5, 8):
-        trail.note(task._replace(step=step), 100.0 + step)
-    trail.note(task._replace(step=9, is_progress_from_output=True), 110.0)
-    assert trail.source() == "reports"
-    assert points(trail, "reports") == [[(5, 0.5), (8, 0.5)]]
 
 
 @pytest.mark.parametrize(

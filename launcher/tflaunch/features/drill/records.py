@@ -11,7 +11,7 @@ from tflaunch.explain.wording import listed
 KINDS = ("kill", "term", "host", "chief")
 """What a drill does: KILL or TERM to a task, KILL to all tasks of its host, KILL to the chief."""
 
-SOURCES = ("steps", "reports", "epochs")
+SOURCES = ("steps", "epochs")
 """What tells where a training is, the most detailed first."""
 
 BESTS = "bests"

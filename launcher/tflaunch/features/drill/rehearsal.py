@@ -144,7 +144,7 @@ class _Watched:
             status = status_of_supervisor(run.directory)
             if status is None or status.exit_code is not None:
                 return
-            self._note(status)
+            self.pids = {task.task: task.pid for task in status.tasks if task.pid is not None}
             self.look()
             if self._fault is not None and self.struck_at is None and self._step() >= self._fault.step:
                 self._strike(run, self._fault)
@@ -165,13 +165,6 @@ class _Watched:
         """Read what the tasks have written since."""
         for trail in self.trails.values():
             trail.read(is_over=is_over)
-
-    def _note(self, status: Status) -> None:
-        now = time.time()
-        for task in status.tasks:
-            if task.task in self.trails:
-                self.trails[task.task].note(task, now)
-        self.pids = {task.task: task.pid for task in status.tasks if task.pid is not None}
 
     def _step(self) -> float:
         """Return the step that the training has reached in the attempts that run now."""

@@ -1,8 +1,7 @@
-"""Where a training was and when, read from the output of its tasks and from what they report.
+"""Where a training was and when, read from the output of its tasks.
 
-Steps are read from the bars of Keras and tqdm, and from lines such as ``epoch 2 step 120: loss 0.31, lr 0.001``. A
-program that prints no steps may report them (`tflaunch_worker.training.report`); they are then known as often as we
-ask. If neither names a step, epochs count.
+Steps are read from the bars of Keras and tqdm, and from lines such as ``epoch 2 step 120: loss 0.31, lr 0.001``, which
+`tflaunch_worker.training.report` prints in a drill. If nothing names a step, epochs count.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tflaunch.explain.run_status import TaskStatus
 from tflaunch.features.drill.records import BESTS, SOURCES, Life, Point
 from tflaunch.store.log_index import IndexReader
 from tflaunch.store.log_writer import OURS, parse_mark, path_of, times_of
@@ -34,7 +32,7 @@ _COLORS = re.compile(rb"\x1b\[[0-9;]*m")
 
 
 class Trail:
-    """What is known of the steps of one task, from three sources of different detail."""
+    """What is known of the steps of one task, from sources of different detail."""
 
     def __init__(self, task: str, run: RunDirectory, per_epoch: float = 0.0) -> None:
         """Begin to follow a task; ``per_epoch``: see `steps_per_epoch`, as another run has told it."""
@@ -60,17 +58,6 @@ class Trail:
         self.per_epoch = self.per_epoch or steps_per_epoch(lives)
         first = 0.0 if any(point.epoch == 0 for life in lives for point in life.points) else 1.0
         return tuple(placed(life, self.per_epoch, first) for life in lives)
-
-    def note(self, status: TaskStatus, now: float) -> None:
-        """Take a report of the program, at ``now`` in seconds since the epoch."""
-        if status.step is None or status.is_progress_from_output:
-            return
-        metrics = status.metrics or {}
-        loss, rate = metrics.get("loss"), metrics.get("learning_rate", metrics.get("lr"))
-        point = Point(now - (status.progress_age or 0.0), status.step, None, loss, rate)
-        points = self._lives["reports"].setdefault(status.attempt, [])
-        if not points or points[-1].step != point.step:
-            points.append(point)
 
     def read(self, *, is_over: bool = False) -> None:
         """Read what the task has written since; ``is_over``: the last line may lack its end."""

@@ -175,7 +175,7 @@ class _Judgement:
 
     def _coarseness(self) -> float:
         """Return how far apart the same step of two tasks or trainings may seem to be."""
-        return self._gap(next(iter(self._before))) * (3 if self._source == "reports" else 1)
+        return self._gap(next(iter(self._before)))
 
     def _without_return(self) -> Iterator[Finding]:
         """Judge a training of which no task that tells steps was started again."""
