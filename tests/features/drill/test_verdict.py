@@ -73,6 +73,8 @@ def test_why_a_training_began_again(files: list[FileEvent], kind: str) -> None:
 def test_steps_that_count_again_with_trained_weights_are_told_from_a_new_training() -> None:
     later = [point._replace(loss=0.2) for point in curve(1, 100, 60.0)]
     assert kinds(judged(later)) == ["counter"]
+    (finding,) = judged([point._replace(loss=None) for point in curve(1, 100, 60.0)]).findings
+    assert finding.sentence.endswith("what was read may have been used: no loss tells it")
 
 
 def test_a_checkpoint_that_comes_after_the_fault_is_said_to_come_too_late() -> None:

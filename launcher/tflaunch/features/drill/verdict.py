@@ -223,20 +223,21 @@ class _Judgement:
         if min(self._files.read_times(read)) > first_step + _CLOCKS:
             text = f"{again}: {read[0]} was read only after the first {self._unit}"
             return Finding("read_late", text, REMEDIES["read_late"])
-        if self._is_trained():
+        is_trained = self._is_trained()
+        if is_trained:
             text = f"the count of {self._unit}s began again though {read[-1]} was read and its weights were used"
             return Finding("counter", text, REMEDIES["counter"])
-        text = f"{again}, though {read[-1]} was read: what was read was not used"
-        return Finding("not_used", text, REMEDIES["not_used"])
+        what = "was not used" if is_trained is False else "may have been used: no loss tells it"
+        return Finding("not_used", f"{again}, though {read[-1]} was read: what was read {what}", REMEDIES["not_used"])
 
-    def _is_trained(self) -> bool:
-        """Whether the first losses after the restart are those of a trained model rather than of a new one."""
+    def _is_trained(self) -> bool | None:
+        """Whether the first loss after the restart is that of a trained model rather than of a new one, if it tells."""
         for each in self._returns:
             new = each.began.loss
             old = next((p.loss for p in reversed(self._before[each.task].points) if p.loss is not None), None)
             if new is not None and old is not None and each.first.loss is not None and new != old:
                 return abs(each.first.loss - old) < abs(each.first.loss - new)
-        return True  # it says no loss
+        return None
 
     # ---- what it computes
 
