@@ -78,8 +78,18 @@ def test_places_outside_are_named_if_a_training_may_write_there(tmp_path: Path, 
     [
         (["ckpt/checkpoint", "ckpt/ckpt-1.index", "ckpt/ckpt-1.data-00000-of-00001"], "all"),
         (["backup/latest.weights.h5", "backup/training_metadata.json"], "all"),
-        (["ckpt/step-10.npz"], "all"),
-        (["mnist.npz", "metadata.json", "labels/meta.json", "checkpoint.py", "runs/events.out.tfevents.1"], ""),
+        (["ckpt/step-10.npz", "ckpt/latest.pkl"], "all"),
+        (
+            [
+                "mnist.npz",
+                "train.h5",
+                "metadata.json",
+                "labels/meta.json",
+                "checkpoint.py",
+                "runs/events.out.tfevents.1",
+            ],
+            "",
+        ),
     ],
 )
 def test_a_copy_has_no_checkpoints_of_earlier_trainings(

@@ -18,8 +18,8 @@ _ENDINGS = re.compile(
 )
 _TEMPORARY = re.compile(r"(^|/)(\.|workertemp_)|_temp(/|_|$)|\.tmp\w*$|\.tempstate\d+$")
 _NOTE = re.compile(r"(^|/)checkpoint$|\.json$")  # says which checkpoint is the newest, or at which step it was made
-_DATA = re.compile(r"\.np[zy]$")  # which may be examples; a checkpoint's name or directory says so
-_SAVED = re.compile(r"ckpt|checkpoint|step|epoch|state|model|weights|backup|saved", re.IGNORECASE)
+_DATA = re.compile(r"\.(np[zy]|h5|hdf5|pkl|pickle|joblib)$")  # also of examples: then a name says that it is saved
+_SAVED = re.compile(r"ckpt|checkpoint|step|epoch|state|model|weights|backup|saved?|latest|last|best", re.IGNORECASE)
 _OPTIMIZER = re.compile(rb"optimi[sz]er|opt_state|momentum|velocit|adam|iterations", re.IGNORECASE)
 # What follows a key of an index: a BundleEntryProto of dtype int64 (1), empty shape (2), shard (3), offset (4), size 8.
 _ITERATIONS = re.compile(
@@ -116,7 +116,7 @@ def is_state(path: str) -> bool:
 
 
 def is_output(path: str) -> bool:
-    """Return whether a training has left a file, rather than reads it only; what lies beside such a file counts not."""
+    """Return whether a file seems to be a checkpoint that a training has left, rather than data."""
     return is_state(path) and bool(not _DATA.search(path) or _SAVED.search(path))
 
 
