@@ -37,7 +37,7 @@ runs match.
 | 128+N | the culprit was killed by signal N, or tflaunch [got it](supervision.md#signals) |
 | 2 | the spec or the usage is wrong, and nothing was started; or the culprit's own |
 | 3 | a port is busy or a host cannot be reached, and nothing was started; or the culprit's own |
-| 124 | a time limit |
+| 124 | a time limit, also that of `wait --timeout` |
 | 125 | a host or tflaunch failed, or a task [may live on](supervision.md#ending-a-run) |
 | 126, 127 | the command cannot be executed; it was not found |
 | 130, 143 | Ctrl-C; TERM or `tflaunch down` |

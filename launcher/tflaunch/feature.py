@@ -218,6 +218,12 @@ def features() -> Mapping[str, Feature]:
     return found
 
 
+@functools.cache
+def feature_verbs() -> frozenset[str]:
+    """Return the commands that features add."""
+    return frozenset(verb for feature in features().values() for verb in feature.verbs)
+
+
 def engines() -> Mapping[str, Engine]:
     """Return the values of ``--on``."""
     return {name: engine for feature in features().values() for name, engine in feature.engines.items()}

@@ -223,9 +223,9 @@ def test_a_failure_is_between_rules(terminal: Terminal) -> None:
 
 @on(WATCHER)
 def test_a_watch_draws_in_place_and_leaves_the_last(terminal: Terminal) -> None:
-    for phase in ("joining", "running", "draining"):
+    for phase in ("starting", "training", "ending"):
         terminal.do("draw", status(phase=phase))
-    terminal.wait(shows("draining"))
+    terminal.wait(shows("ending"))
     is_below(terminal.lines())
     assert len(terminal.lines()) == 4
     terminal.do("quit")

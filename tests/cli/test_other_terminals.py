@@ -63,8 +63,9 @@ def test_ps_shows_what_the_contract_says(launch: Launch) -> None:
     current = wait_until(measured)
     (task,) = current["tasks"]
     assert {"run", "name", "phase", "attempt", "exit_code", "culprit", "tasks"} <= current.keys()
-    shown = [current[name] for name in ("phase", "name", "exit_code", "culprit")]
+    shown = [current[name] for name in ("state", "name", "exit_code", "culprit")]
     assert shown == ["running", "job", None, None]
+    assert (current["trains"], current["phase"], current["next_commands"]) == ("yes", "training", [])
     assert psutil.Process(task["pid"]).environ()["TFLAUNCH_TASK"] == "worker:0"
     assert task["rss_bytes"] > 0
     assert task["cpu_percent"] >= 0
@@ -272,7 +273,7 @@ def test_a_stopped_supervisor_is_named(launch: Launch) -> None:
     assert asked.stderr.startswith(f"tflaunch: the supervisor of {run} has not answered for ")
     assert asked.stderr.endswith(f"; try again, or `{remedy}` if it was stopped\n")
     subprocess.run(remedy, shell=True, check=True)
-    assert launch.status(run)["phase"] == "running"
+    assert launch.status(run)["state"] == "running"
     (launch.directory / "go").touch()
     launch.succeed("wait")
 

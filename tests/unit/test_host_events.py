@@ -255,10 +255,11 @@ def test_what_users_read_names_host_reason_and_both_times() -> None:
     job = waiting(100)
     shown = job.status(epoch=5000.0)
     host = next(host for host in shown.hosts if host.host == "b")
-    assert (shown.phase, shown.state) == ("waiting_for_hosts", "waiting_for_hosts")
+    assert (shown.phase, shown.state) == ("waiting for hosts", "waiting_for_hosts")
     assert host.since is not None
     assert host.until == host.since + 300
-    assert absence_words(host, job.now + 5000) == "waiting for b (no route) for 1 min 40 s; gives up in 3 min 20 s"
+    assert absence_words(host, job.now + 5000) == shown.because
+    assert shown.because == "waiting for b (no route) for 1 min 40 s; gives up in 3 min 20 s"
     before = waiting(0)
     assert missing_words(before.status()) == "2 of 3 hosts connected: b down (no power)"
     earlier = before.waits(0.5).job

@@ -11,6 +11,7 @@ import pytest
 
 from support.job_history import RUN, TASK
 from tflaunch.explain import wording
+from tflaunch.explain.assessment import assessed
 from tflaunch.explain.cluster_formation import Forming
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.plan.tensorboard import Reach
@@ -34,7 +35,7 @@ def task(number: int, role: str = "worker", **fields: Any) -> TaskStatus:
 
 
 def status(tasks: list[TaskStatus], **fields: Any) -> Status:
-    return BARE_RUN._replace(tasks=tuple(tasks), **fields)
+    return assessed(BARE_RUN._replace(tasks=tuple(tasks), **fields), NOW)
 
 
 def on_screen(lines: list[str], width: int) -> list[str]:
@@ -77,11 +78,11 @@ def test_columns_that_nobody_fills_are_left_out() -> None:
     """For a job without progress reports, the last lines are shown."""
     bare = TASK._replace(since=NOW - 3700, last_line="step 5")
     assert shown(status([bare]), 80) == [
-        "── mnist-7f3k · running · 3 min 20 s " + "─" * 43,
+        "── mnist-7f3k · first step · 3 min 20 s " + "─" * 40,
         "TASK      STATE            UP  LAST LINE",
         "worker:0  running  1 h 01 min  step 5",
     ]
-    assert shown(BARE_RUN) == ["── mnist-7f3k · running · 3 min 20 s " + "─" * 83]
+    assert shown(status([])) == ["── mnist-7f3k · ending · 3 min 20 s " + "─" * 84]
 
 
 @pytest.mark.parametrize("count", [1, 17])
@@ -135,12 +136,12 @@ def test_why_it_failed_stands_below_the_headline() -> None:
     """With the name of the culprit, on at most three lines."""
     reason = "exited with code 3: " + "a long story " * 20
     tasks = [task(0, state="failed", exit_code=3), task(1, state="stopped", since=NOW - 150)]
-    lines = shown(status(tasks, phase="ended", state="failed", exit_code=3, culprit="worker:0", reason=reason), 60)
+    lines = shown(status(tasks, state="failed", exit_code=3, culprit="worker:0", reason=reason), 60)
     assert lines[0].startswith("── mnist-7f3k · failed (3) · 50 s ─")
     assert lines[1].startswith("worker:0: exited with code 3: a long story")
     assert lines[3].endswith("…")
-    assert lines[4].startswith("TASK")
-    assert lines[5].split()[:3] == ["worker:0", "failed", "3"]
+    assert lines[4] == "next: `tflaunch logs mnist-7f3k worker:0`"
+    assert lines[6].split()[:3] == ["worker:0", "failed", "3"]
 
 
 def test_a_cluster_that_does_not_form_is_in_the_headline() -> None:
@@ -148,20 +149,20 @@ def test_a_cluster_that_does_not_form_is_in_the_headline() -> None:
     forming = Forming(NOW - 75, missing=("worker:1",), listening=("worker:0",), hint="do this")
     tasks = [task(0), task(1, state="waiting", listening=False), task(2, state="waiting")]
     lines = shown(status(tasks, forming=forming), 120)
-    assert "· cluster not formed: waiting 1 min 15 s for worker:1 ·" in lines[0]
-    assert lines[1] == "hint: do this"
-    assert [line.split("  ")[1].strip() for line in lines[3:]] == ["running", "not listening", "waiting"]
-    ended = shown(status(tasks, forming=forming, phase="ended", exit_code=130), 120)
-    assert "not formed" not in ended[0]
-    assert ended[1:3] == ["cluster not formed: worker:1 never listened", "hint: do this"]
+    next_line = "next: `tflaunch logs mnist-7f3k worker:1`"
+    assert "· forming ·" in lines[0]
+    assert lines[1:4] == ["cluster not formed: waiting 1 min 15 s for worker:1", next_line, "hint: do this"]
+    assert [line.split("  ")[1].strip() for line in lines[5:]] == ["running", "not listening", "waiting"]
+    ended = shown(status(tasks, forming=forming, state="failed", exit_code=1, reason="late"), 120)
+    assert ended[3:5] == ["cluster not formed: worker:1 never listened", "hint: do this"]
 
 
 def test_states_of_runs_and_tasks_have_the_same_words_everywhere() -> None:
     """A separate column shows how a task ended, and the share that is done is kept longer than the memory."""
     tasks = [task(0, state="failed", exit_code=3), task(1, state="stopped", signal=15), task(2, state="lost")]
     for state in ("interrupted", "stopped", "succeeded"):
-        assert f" · {state} · " in shown(status(tasks, phase="ended", state=state, exit_code=143))[0]
-    assert " · failed (3) · " in shown(status(tasks, phase="ended", state="failed", exit_code=3))[0]
+        assert f" · {state} · " in shown(status(tasks, state=state, exit_code=143))[0]
+    assert " · failed (3) · " in shown(status(tasks, state="failed", exit_code=3))[0]
     table = shown(status(tasks), 90)[1:]
     assert [line.split()[1:3] for line in table[:3]] == [["STATE", "EXIT"], ["failed", "3"], ["stopped", "SIGTERM"]]
     assert "DONE" in table[0]
@@ -177,18 +178,24 @@ OUTSIDERS = ("10.0.0.9", "10.0.0.7")
 @pytest.mark.parametrize(
     ("fields", "lines"),
     [
-        ({"restart": "restart 1 of 3", "last_failure": "worker:1 was killed"}, ["last restart: worker:1 was killed"]),
+        (
+            {"restart": "restart 1 of 3", "restarts": 1, "last_failure": "worker:1 was killed"},
+            ["step 1200 of 5000, reported 0 s ago, after 1 restart; the last attempt failed: worker:1 was killed"],
+        ),
         (
             {"hosts": HOSTS, "reason": "worker:0 exited with code 1"},
             ["b silent for 13 s; its tasks count as dead in 32 s", "1 of 2 hosts connected: b disconnected"],
         ),
-        ({"hosts": HOSTS, "phase": "ended"}, ["TASK"]),
-        ({"hosts": (HostStatus("a", "joining", "no way"),), "phase": "joining"}, ["a joining (no way)"]),
-        ({"outsiders": OUTSIDERS[:1], "phase": "ended"}, ["port fence: connections from 10.0.0.9 refused"]),
-        ({"phase": "ended", "culprit": "tflaunch", "reason": "interrupted by SIGINT"}, ["interrupted by SIGINT"]),
+        ({"hosts": HOSTS, "exit_code": 0}, ["TASK"]),
+        ({"hosts": (HostStatus("a", "joining", "no way"),), "state": "joining"}, ["a joining (no way)"]),
+        ({"outsiders": OUTSIDERS[:1], "exit_code": 0}, ["port fence: connections from 10.0.0.9 refused"]),
         (
-            {"attempt": 2, "supervisor": "dead", "phase": "backing_off"},
-            ["next: `tflaunch up --resume mnist-7f3k`, or `tflaunch down mnist-7f3k`"],
+            {"state": "interrupted", "exit_code": 130, "culprit": "tflaunch", "reason": "interrupted by SIGINT"},
+            ["interrupted by SIGINT"],
+        ),
+        (
+            {"attempt": 2, "supervisor": "dead", "state": "backing_off"},
+            ["its supervisor was killed; its tasks may live on", "next: `tflaunch up -d --resume mnist-7f3k`"],
         ),
     ],
 )
@@ -200,8 +207,8 @@ def test_what_a_reader_must_know_stands_below_the_headline(fields: dict[str, Any
 
 def test_refused_connections_are_counted() -> None:
     """In the table of `ps`, too; restarts and a dead supervisor are in the headline."""
-    (line,) = shown(status([], attempt=2, restart="restart 1 of 3", supervisor="dead", phase="backing_off"))[:1]
-    assert line.startswith("── mnist-7f3k · backing off · its supervisor is dead · restart 1 of 3 · 3 min 20 s ─")
+    (line,) = shown(status([], attempt=2, restart="restart 1 of 3", supervisor="dead", state="backing_off"))[:1]
+    assert line.startswith("── mnist-7f3k · ended · its supervisor is dead · restart 1 of 3 · 3 min 20 s ─")
     tasks = [task(0), task(1, refused_connections=12.0), task(2, refused_connections=1.0)]
     line = "port fence: 13 connections from 10.0.0.9, 10.0.0.7 refused (worker:1, worker:2)"
     assert shown(status(tasks, outsiders=OUTSIDERS))[1] == line
@@ -222,7 +229,7 @@ def test_the_table_is_plain_and_complete() -> None:
     """Every task, no escape sequences, no last lines; a narrow width drops columns, as in a terminal."""
     many = status([task(number) for number in range(64)])
     lines = view.table(many, now=NOW).splitlines()
-    assert lines[0] == "mnist-7f3k · running · 3 min 20 s"
+    assert lines[0] == "mnist-7f3k · training · 3 min 20 s"
     assert len(lines) == 2 + 64
     assert "LAST LINE" not in lines[1]
     assert "\x1b" not in "".join(lines)
@@ -233,7 +240,7 @@ def test_the_table_is_plain_and_complete() -> None:
 def test_without_a_terminal_a_watch_prints_each_status(capfd: pytest.CaptureFixture[str]) -> None:
     """One table after the other, even when only figures have changed."""
     statuses = [status([task(0, step=step)]) for step in (5, 5, 6)]
-    live.watch(iter([*statuses, status([task(0, state="failed")], phase="ended", exit_code=1)]))
+    live.watch(iter([*statuses, status([task(0, state="failed")], exit_code=1)]))
     out, _ = capfd.readouterr()
     first, same, later, last = out.split("\n\n")
     assert first == same != later

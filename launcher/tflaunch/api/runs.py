@@ -20,7 +20,7 @@ from tflaunch.client.observer import Observer, current_status
 from tflaunch.client.run_location import locate_run
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
-from tflaunch.explain import status, summary
+from tflaunch.explain import assessment, status, summary
 from tflaunch.explain.run_status import Status
 from tflaunch.plan import selectors
 from tflaunch.store import left_files
@@ -91,6 +91,31 @@ class Run:
             TflaunchError: it cannot be determined.
         """
         return current_status(self.directory)
+
+    @property
+    def trains(self) -> str:
+        """Whether it trains: ``yes``, ``no`` or ``unknown``; raises as `status`, which has all of this at once."""
+        return self.status().trains
+
+    @property
+    def phase(self) -> str:
+        """What it does now, such as ``forming``, ``training`` or ``ended``; raises as `status`."""
+        return self.status().phase
+
+    @property
+    def since(self) -> float | None:
+        """Since when that phase goes on, in seconds since the epoch, None if unknown; raises as `status`."""
+        return self.status().since
+
+    @property
+    def because(self) -> str:
+        """Why it trains, or does not, in a sentence; raises as `status`."""
+        return self.status().because
+
+    @property
+    def next_commands(self) -> tuple[tuple[str, ...], ...]:
+        """Commands that help, as argument lists; none of them ends anything; raises as `status`."""
+        return self.status().next_commands
 
     def history(self) -> list[Moment]:
         """Return the reports and the usage of the tasks every few seconds, oldest first.
@@ -204,7 +229,7 @@ class Run:
         exit_code = observer.exit_code
         if exit_code is None:
             raise TflaunchError(runs.describe_loss(observer.directory), EXIT_INTERNAL)
-        job, logs = observer.job, observer.logs
+        job, logs, current = observer.job, observer.logs, self.status()
         text = summary.summary(job, str(logs), lambda task, count: tail(logs, task, count), known=observer.known)
         files = left_files_in(observer.directory)
         tasks = {name: _task_result(job, name, logs, files) for name in observer.tasks}
@@ -221,6 +246,7 @@ class Run:
             tasks=tasks,
             logs=logs,
             values=Values({name: task.outcome_path for name, task in tasks.items()}, trusted),
+            **{name: getattr(current, name) for name in assessment.Assessment._fields},
         )
 
 

@@ -92,6 +92,9 @@ class Result(NamedTuple):
         logs: the directory of the logs.
         values: what each task's function returned in its last attempt; tasks that did not return have none. What
             comes from other machines is plain data, unless the run was started with ``trust_hosts``.
+        because: how it ended, in a sentence.
+        next_commands: what helps further, as argument lists; empty after a success.
+        trains, phase, since: as of `Run`: ``no``, ``ended``, and when it ended, in seconds since the epoch.
     """
 
     run: str
@@ -102,6 +105,11 @@ class Result(NamedTuple):
     tasks: Mapping[str, TaskResult]
     logs: Path
     values: Values
+    because: str = ""
+    next_commands: tuple[tuple[str, ...], ...] = ()
+    trains: str = "no"
+    phase: str = "ended"
+    since: float | None = None
 
     def check(self) -> Result:
         """Return this result if the run succeeded.

@@ -8,11 +8,21 @@ import click
 
 from tflaunch.cli.arguments.launch import LaunchOptions
 from tflaunch.cli.arguments.select import run_argument
-from tflaunch.cli.arguments.spec import POSITIVE, Duration, WholeNumber, fold_option, quiet_option, say, verbose_option
+from tflaunch.cli.arguments.spec import (
+    POSITIVE,
+    Duration,
+    WholeNumber,
+    fold_option,
+    json_option,
+    print_json,
+    quiet_option,
+    say,
+    verbose_option,
+)
 from tflaunch.cli.up import take_over
 from tflaunch.client import runs
 from tflaunch.client.follow import Follower, wait_for_end, watch_to_end
-from tflaunch.client.observer import Observer
+from tflaunch.client.observer import Observer, current_status
 from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, EXIT_TIMEOUT, TflaunchError
 from tflaunch.tui.screen import Screen
@@ -82,14 +92,21 @@ def _take_over(run: str, sentence: str, resume: bool, options: LaunchOptions) ->
     metavar="TIME",
     help="Wait at most this long, for example 1h; then exit with code 124.",
 )
-def wait(run: str | None, timeout: float | None) -> int:
+@json_option
+def wait(run: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait until RUN has ended, report how, and exit with its exit code.
+
+    With --json, its status then follows, as `tflaunch ps --json` prints it.
 
     \b
     Example:
       tflaunch up -d cluster.json && tflaunch wait
     """
+    directory = runs.find_run(run)
     try:
-        return wait_for_end(locate_run(runs.find_run(run)), say, timeout)
+        return wait_for_end(locate_run(directory), say, timeout)
     except TimeoutError as late:
         raise TflaunchError(f"{late}, and goes on", EXIT_TIMEOUT) from None
+    finally:
+        if as_json and directory.exists():
+            print_json(current_status(directory))

@@ -7,7 +7,7 @@ import click
 from tflaunch.cli.arguments.launch import engine_of_runs
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import WholeNumber, json_option, moment_in, print_json, say
-from tflaunch.client.run_list import STATES, overview, table
+from tflaunch.client.run_list import STATES, assessed_entry, overview, table
 from tflaunch.clusterspec.values import nearest_name
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.feature import engines, load
@@ -58,7 +58,7 @@ def ls(
         there = {path.name for path in load(place)(settings)}
     found = overview(run or "", states, 0.0 if since is None else moment_in(since, "--since"), most, there)
     if as_json:
-        print_json(found)
+        print_json(list(map(assessed_entry, found)))
     elif found:
         click.echo(table(found, time.time(), terminal.width_of_stdout()), nl=False)
     elif states or since:

@@ -27,7 +27,12 @@ _OWN_VERBS = {
     ),
     "logs": Verb("tflaunch.cli.logs:logs", "Look at runs", "Show what tasks wrote."),
     "attach": Verb("tflaunch.cli.attach:attach", "Look at runs", "Follow a live run as if it had been started here."),
-    "wait": Verb("tflaunch.cli.attach:wait", "Look at runs", "Wait for the end of a run."),
+    "wait": Verb(
+        "tflaunch.cli.attach:wait",
+        "Look at runs",
+        "Wait for the end of a run.",
+        output="tflaunch.explain.run_status:Status",
+    ),
     "ls": Verb(
         "tflaunch.cli.ls:ls",
         "Look at runs",

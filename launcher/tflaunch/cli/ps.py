@@ -10,6 +10,7 @@ from tflaunch.cli.arguments.select import run_argument
 from tflaunch.cli.arguments.spec import json_option, print_json, say
 from tflaunch.client import runs
 from tflaunch.client.observer import current_status
+from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import cluster_formation
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.wording import counted
@@ -31,6 +32,8 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     killed, the state comes from the journal and from the agents on the hosts. Programs report progress through
     $TFLAUNCH_PROGRESS.
 
+    With --json for programs: trains (yes, no, unknown), phase, since, because, next_commands, and all the rest.
+
     \b
     Example:
       tflaunch ps --watch
@@ -43,8 +46,10 @@ def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
     if as_json:
         print_json(current)
         return
+    if not current.tasks:
+        raise TflaunchError(current.because, EXIT_INTERNAL)
     done = {task.task for task in current.tasks if task.state == "succeeded" and current.exit_code is None}
-    is_training = bool(done) and current.phase == "running"
+    is_training = bool(done) and current.state == "running"
     missed = cluster_formation.servers_among(runs.plan_of(directory), done) if is_training else []
     hidden = set() if everything else done.difference(missed)
     current = current._replace(tasks=tuple(task for task in current.tasks if task.task not in hidden))

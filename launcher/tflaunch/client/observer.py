@@ -15,9 +15,10 @@ from tflaunch.core.annotations import Annotation, Annotations
 from tflaunch.core.events import Event
 from tflaunch.core.job_state import Job
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.explain import assessment
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
 from tflaunch.explain.status import StatusInputs, status
-from tflaunch.feature import ask, features
+from tflaunch.feature import ask, feature_verbs, features
 from tflaunch.store import run_dir
 from tflaunch.store.journal import JournalReader, not_begun, readable
 from tflaunch.store.log_writer import tail
@@ -53,7 +54,7 @@ class Observer:
     """Follows one run.
 
     ``epoch``, added to a time of its supervisor's clock, gives seconds since the epoch; ``known`` is what annotations
-    have told; ``losses`` are sentences about what an ended run could not store.
+    have told; ``losses`` are sentences about what an ended run could not store, and ``because`` says how it has ended.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -76,6 +77,7 @@ class Observer:
         self.logs = Path(first[0]["logs"])
         self.exit_code: int | None = None
         self.losses: list[str] = []
+        self.because = ""
         self.epoch = 0.0
         self._unread = first
         self._has_exited = False
@@ -150,7 +152,7 @@ class Observer:
             if "now" in record:
                 self.epoch = record["time"] - record["now"]
             if (end := runs.read_end(record)) is not None:
-                self.exit_code, self.losses = end.exit_code, end.losses
+                self.exit_code, self.losses, self.because = end.exit_code, end.losses, end.because
             yield record
 
 
@@ -160,7 +162,7 @@ def current_status(directory: Path) -> Status:
     Raises:
         TflaunchError: the journal is missing or damaged, or the supervisor does not answer.
     """
-    current = status_of_supervisor(directory) or _status_of_journal(directory)
+    current = status_of_supervisor(directory) or _status_of_waiting(directory) or _status_of_journal(directory)
     logs = Path(current.logs)
     columns = [
         ask(name, feature.columns, directory, current) or {} for name, feature in features().items() if feature.columns
@@ -187,22 +189,36 @@ def status_of_supervisor(directory: Path) -> Status | None:
         client.close()
 
 
+def _status_of_waiting(directory: Path) -> Status | None:
+    """Return the status of a run that has not begun, or could not; None once it has."""
+    location = locate_run(directory)
+    if not (waits := location.describe_wait()):  # a journal, if any, is of an earlier execution
+        return None
+    described, name = location.describe_run(), run_dir.job_name(directory.name)
+    state, code, verbs = str(described["state"]), described.get("exit_code"), feature_verbs()
+    found = assessment.assess_waiting(directory.name, state, code, waits, verbs)
+    return Status(
+        run=directory.name, name=name, state=state, attempt=0, restarts=0, restart=None, max_restarts=0,
+        last_failure=None, exit_code=code, culprit=None, reason=waits, forming=None,
+        supervisor="alive" if location.is_live() else "dead", started=directory.stat().st_mtime,
+        logs=str(directory / "logs"), tensorboard=None, hosts=(), tasks=(), **found._asdict(),
+    )  # fmt: skip
+
+
 def _status_of_journal(directory: Path) -> Status:
     """Return the status from the journal, corrected by the agents of a lost run."""
-    if waits := locate_run(directory).describe_wait():  # a journal, if any, is of an earlier execution
-        raise TflaunchError(waits, EXIT_INTERNAL)
     observer = Observer(directory)
     observer.catch_up()
     now = time.time() - observer.epoch
     is_alive = observer.outcome is Outcome.LIVE
-    inputs = StatusInputs(observer.epoch, str(observer.logs), is_alive, now, known=observer.known)
-    current = status(observer.job, inputs, observer.exit_code)
+    verbs, because = feature_verbs(), observer.because
+    inputs = StatusInputs(observer.epoch, str(observer.logs), is_alive, now, known=observer.known, verbs=verbs)
+    current = status(observer.job, inputs._replace(end=because), observer.exit_code)
     if observer.outcome is Outcome.LOST and observer.job.exit_code is None:
         seen = runs.look_at_hosts(directory)
         hosts = tuple(_corrected_host(host, seen[host.host]) for host in current.hosts)
-        return current._replace(
-            hosts=hosts, tasks=tuple(_corrected_task(task, seen[task.host]) for task in current.tasks)
-        )
+        tasks = tuple(_corrected_task(task, seen[task.host]) for task in current.tasks)
+        return assessment.assessed(current._replace(hosts=hosts, tasks=tasks), time.time(), verbs)
     return current
 
 

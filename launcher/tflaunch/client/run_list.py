@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tflaunch.client import runs
+from tflaunch.client.observer import current_status
 from tflaunch.client.run_location import locate_run
 from tflaunch.core.events import read_metrics
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import TflaunchError
+from tflaunch.explain import assessment
 from tflaunch.explain.status import state_of_run
+from tflaunch.feature import feature_verbs
 from tflaunch.plan.placeholders import name_without_values
 from tflaunch.store import journal, run_dir
 from tflaunch.store.history import Figures, last_moment
@@ -42,7 +45,8 @@ class RunEntry(NamedTuple):
     where that is known. A live run that tells how many `steps` it has in all is expected to take the last one at
     `expected_end`, at the present rate, while its tasks run. The state is the phase of a live run, ``queued``,
     ``elsewhere`` (supervised in a cluster), ``not begun``, ``succeeded``, ``failed``, ``stopped``, ``interrupted``,
-    ``lost`` or ``unreadable``.
+    ``lost`` or ``unreadable``. The fields from `trains` on are those of `ps`; of a run that has not ended, they are
+    unknown until `assessed_entry` has set them.
     """
 
     run: str
@@ -63,6 +67,11 @@ class RunEntry(NamedTuple):
     position: int | None = None
     expected_start: float | None = None
     metrics: Mapping[str, float] = {}
+    trains: str = assessment.UNKNOWN
+    phase: str | None = None
+    since: float | None = None
+    because: str = ""
+    next_commands: tuple[tuple[str, ...], ...] = ()
 
 
 Listing = list[RunEntry]
@@ -123,7 +132,7 @@ def entry_of(directory: Path) -> RunEntry:
         state, exit_code = _state(directory, last)
         results = last if last["kind"] == "ended" else _results_so_far(directory, state)
         is_living = state in _LIVING
-        return unknown._replace(
+        entry = unknown._replace(
             **_described(first["plan"]),
             state=state,
             exit_code=exit_code,
@@ -134,8 +143,24 @@ def entry_of(directory: Path) -> RunEntry:
             expected_end=results.get("expected_end") if is_living else None,
             metrics=read_metrics("metrics", results.get("metrics")),
         )
+        if exit_code is None:
+            return entry
+        because = str(results.get("because") or "")
+        end = assessment.assess_end(entry.run, state, exit_code, because, feature_verbs())
+        return entry._replace(**end._replace(since=entry.ended)._asdict())
     except (TflaunchError, KeyError, TypeError, ValueError):
         return unknown
+
+
+def assessed_entry(entry: RunEntry) -> RunEntry:
+    """Return an entry that says whether the run trains, for which one that has not ended is asked."""
+    if entry.phase is not None:
+        return entry
+    try:
+        status = current_status(run_dir.runs_directory() / entry.run)
+    except TflaunchError as error:
+        return entry._replace(because=str(error))
+    return entry._replace(**{name: getattr(status, name) for name in assessment.Assessment._fields})
 
 
 def _described(plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,11 +88,12 @@ class Outcome(Enum):
 
 
 class RunEnd(NamedTuple):
-    """How a run has ended: exit code, state, and sentences about what was not stored."""
+    """How a run has ended: exit code, state, sentences about what was not stored, and why ("" in old journals)."""
 
     exit_code: int
     state: str
     losses: list[str]
+    because: str
 
 
 def is_live(path: Path) -> bool:
@@ -104,7 +105,8 @@ def read_end(record: Mapping[str, Any]) -> RunEnd | None:
     """Return the end that a record of a journal tells; None if it is another record."""
     if record["kind"] != "ended":
         return None
-    return RunEnd(int(record["exit_code"]), str(record.get("state") or "failed"), record.get("losses") or [])
+    state, losses = str(record.get("state") or "failed"), record.get("losses") or []
+    return RunEnd(int(record["exit_code"]), state, losses, str(record.get("because") or ""))
 
 
 def end_of(path: Path) -> RunEnd | None:

@@ -107,7 +107,13 @@ class HangStatus(NamedTuple):
 
 
 class Status(NamedTuple):
-    """The status of a run; all times, also that in ``forming``, are in seconds since the epoch."""
+    """The status of a run; all times, also that in ``forming``, are in seconds since the epoch.
+
+    ``trains`` is ``yes``, ``no`` or ``unknown``, ``because`` says why in a sentence, and ``next_commands`` are what
+    helps, as argument lists: they look, or let a run go on, and end nothing. ``phase`` is one of those in
+    `explain.assessment`, and goes on since ``since``; a first step is awaited, and a training goes on, since the last
+    task of the attempt has started. ``state`` is the job's, or how it has ended.
+    """
 
     run: str
     name: str
@@ -133,6 +139,10 @@ class Status(NamedTuple):
     """Addresses outside the cluster whose connections to tasks' ports were refused."""
     checkpoint: CheckpointStatus | None = None
     hang: HangStatus | None = None
+    trains: str = "unknown"
+    since: float | None = None
+    because: str = ""
+    next_commands: tuple[tuple[str, ...], ...] = ()
 
 
 def absence_words(host: HostStatus, now: float) -> str:
@@ -154,7 +164,7 @@ def absence_words(host: HostStatus, now: float) -> str:
 
 def needed_hosts(status: Status) -> list[HostStatus]:
     """Return the hosts that the run has tasks on; none after its end."""
-    return [host for host in status.hosts if not host.is_spare and status.phase != "ended"]
+    return [host for host in status.hosts if not host.is_spare and status.exit_code is None]
 
 
 def missing_words(status: Status) -> str:

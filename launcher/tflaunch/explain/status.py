@@ -3,7 +3,7 @@
 Pure: times of the supervisor's clock are converted to times since the epoch by an offset.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tflaunch.clusterspec.values import Address
@@ -11,7 +11,7 @@ from tflaunch.core import lost_hosts, policy, restart_rules
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
 from tflaunch.core.states import HostPhase, HostState, Measure, TaskPhase, TaskState
-from tflaunch.explain import causes, cluster_formation, summary
+from tflaunch.explain import assessment, causes, cluster_formation, summary
 from tflaunch.explain.run_status import CheckpointStatus, HangStatus, HostStatus, Status, TaskStatus
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import TaskPlan
@@ -28,7 +28,8 @@ class StatusInputs(NamedTuple):
 
     ``now`` is the time, in seconds of the supervisor's clock; adding ``epoch`` converts such times to seconds since
     the epoch; ``silences`` is the time since the last message of each host, in seconds; ``cpu`` is each task's recent
-    CPU usage, in percent of one CPU; ``known`` is what annotations tell.
+    CPU usage, in percent of one CPU; ``known`` is what annotations tell; ``verbs`` are the commands of features, and
+    ``end`` the sentence about the run's end, as in `assessment.assessed`.
     """
 
     epoch: float
@@ -39,6 +40,8 @@ class StatusInputs(NamedTuple):
     cpu: Mapping[str, float] = {}
     silences: Mapping[str, float] = {}
     known: Annotations = NOTHING
+    verbs: Collection[str] = ()
+    end: str = ""
 
 
 def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Status:
@@ -48,10 +51,10 @@ def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Stat
     """
     job = inputs.known.explained(job)
     culprit = job.culprit
-    return Status(
+    found = Status(
         run=job.run,
         name=job.original.name,
-        phase=job.phase.value,
+        phase=assessment.STARTING,
         state=state_of_run(job, exit_code),
         attempt=job.attempt,
         restarts=summary.restarts(job),
@@ -72,6 +75,7 @@ def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Stat
         checkpoint=_checkpoint(job, inputs),
         hang=_hang(job, inputs),
     )
+    return assessment.assessed(found, inputs.now + inputs.epoch, inputs.verbs, inputs.end)
 
 
 def _checkpoint(job: Job, inputs: StatusInputs) -> CheckpointStatus | None:

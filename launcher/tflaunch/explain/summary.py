@@ -56,11 +56,7 @@ def unended(job: Job) -> list[str]:
 
 def _ended(job: Job, logs: str, tail: Tail, is_shown: bool, known: Annotations) -> str:
     if job.exit_code == 0:
-        again = f", after {counted(restarts(job), 'restart')}," if restarts(job) else ""
-        ended_at = max(task.since for task in job.tasks.values())
-        done = counted(len(job.plan.tasks or job.plan.sidecars), "task")
-        sentence = f"done: {done}{again} in {duration_words(ended_at - job.started_at)}{_progress(job)}"
-        return "\n".join([sentence, *_moves(job), *where_results_are(job)])
+        return "\n".join([end_sentence(job, tail, known), *_moves(job), *where_results_are(job)])
     found = failure(job, tail, known)
     lines = [found.sentence, *filter(None, [found.hang]), *_evidence(found.culprit, is_shown), *found.not_formed]
     lines += [f"hint: {found.hint}"] if found.hint else []
@@ -72,6 +68,17 @@ def _ended(job: Job, logs: str, tail: Tail, is_shown: bool, known: Annotations) 
         lines += [f"next: tflaunch logs {job.run} {found.culprit.task}"] if found.culprit.task else []
         lines += where_results_are(job)
     return "\n".join(lines)
+
+
+def end_sentence(job: Job, tail: Tail, known: Annotations) -> str:
+    """Return a sentence about how a job ended, "" without a culprit; ``tail`` and ``known`` are as in `summary`."""
+    if job.exit_code != 0:
+        job = known.explained(job)
+        return "" if job.culprit is None else cause_of_restart(job, tail)
+    again = f", after {counted(restarts(job), 'restart')}," if restarts(job) else ""
+    ended_at = max(task.since for task in job.tasks.values())
+    done = counted(len(job.plan.tasks or job.plan.sidecars), "task")
+    return f"done: {done}{again} in {duration_words(ended_at - job.started_at)}{_progress(job)}"
 
 
 def _moves(job: Job) -> list[str]:

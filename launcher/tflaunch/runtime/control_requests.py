@@ -12,6 +12,7 @@ from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.states import TaskPhase
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.status import StatusInputs, status
+from tflaunch.feature import feature_verbs
 from tflaunch.mailbox import Mailbox
 from tflaunch.records import as_json, read_record
 from tflaunch.runtime.control_server import Caller, ControlServer, RefusedError, require_tasks
@@ -102,7 +103,7 @@ class Service:
         heard = {host: silence for host, session in self._sessions.items() if (silence := session.silence) is not None}
         epoch = time.time() - now
         measured = self._meter.measures, self._meter.cpu
-        inputs = StatusInputs(epoch, self._logs, True, now, *measured, heard, self._known)
+        inputs = StatusInputs(epoch, self._logs, True, now, *measured, heard, self._known, feature_verbs())
         return status(self._job, inputs)
 
     # ---- requests

@@ -138,7 +138,8 @@ def _last_words(run: Run, runtime: wiring.Runtime, findings: Findings) -> int:
     if findings.results:
         runtime.sink.say("\n".join(findings.results))
     runtime.watchers.each(lambda watcher: watcher.tell_end(run.job, run.known, state, [*notes, *findings.results]))
-    runtime.journal.record_end(exit_code, notes, state, summary.last_progress(run.job))
+    because = summary.end_sentence(run.job, tail, run.known) if exit_code == run.job.exit_code else ""
+    runtime.journal.record_end(exit_code, notes, state, summary.last_progress(run.job), because)
     runtime.service.exit_code = exit_code
     return exit_code
 

@@ -198,15 +198,20 @@ class Journal:
         self._write([{"kind": kind, **about}])
 
     def record_end(
-        self, exit_code: int, losses: list[str], state: str, progress: tuple[int | None, dict[str, float]] = (None, {})
+        self,
+        exit_code: int,
+        losses: list[str],
+        state: str,
+        progress: tuple[int | None, dict[str, float]] = (None, {}),
+        because: str = "",
     ) -> None:
         """Write the last record.
 
         ``losses`` are sentences about what could not be stored; ``state`` is that of
-        `status.state_of_run`, ``progress`` that of `summary.last_progress`.
+        `status.state_of_run`, ``progress`` that of `summary.last_progress`, ``because`` `summary.end_sentence`.
         """
         step, metrics = progress
-        about = {"losses": losses, "state": state, "step": step, "metrics": metrics}
+        about = {"losses": losses, "state": state, "step": step, "metrics": metrics, "because": because}
         self._write([{"kind": "ended", "exit_code": exit_code, **about}])
 
     def record(self, event: Event | Annotation, actions: list[Action], now: float) -> None:

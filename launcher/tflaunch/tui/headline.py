@@ -2,20 +2,25 @@
 
 from collections.abc import Sequence
 
-from tflaunch.explain import run_status
+from tflaunch.explain import assessment, run_status
 from tflaunch.explain.wording import counted, growth_words, listed, process_of
 from tflaunch.plan.tensorboard import Reach
 from tflaunch.tui import formatting
 from tflaunch.tui.formatting import Cell
 from tflaunch_worker.readable import duration_words
 
-_STYLES = {"running": "green", "ended": "", "joining": "cyan", "preparing": "cyan"}
+_STYLES = {
+    assessment.TRAINING: "green",
+    assessment.FIRST_STEP: "green",
+    assessment.EVALUATING: "green",
+    assessment.STARTING: "cyan",
+}
 
 
 def headline(status: run_status.Status, now: float) -> list[Cell]:
     """Return the parts of the first line; ``now`` is in seconds since the epoch."""
     name = formatting.plain(status.run) or formatting.plain(status.name) or "tflaunch"
-    parts = [Cell(name, "bold"), _phase(status), Cell(_forming(status, now), "bold yellow")]
+    parts = [Cell(name, "bold"), _phase(status)]
     if _is_abandoned(status):
         parts.append(Cell("its supervisor is dead", "bold red"))
     parts.append(Cell(formatting.plain(status.restart)))
@@ -24,31 +29,22 @@ def headline(status: run_status.Status, now: float) -> list[Cell]:
 
 
 def news(status: run_status.Status, now: float) -> list[Cell]:
-    """Return the lines below the headline: reason, breakpoints, missing hosts etc.
+    """Return the lines below the headline: why it does not train, what helps, missing hosts etc.
 
     ``now`` is in seconds since the epoch.
     """
-    absences = [words for host in run_status.needed_hosts(status) if (words := run_status.absence_words(host, now))]
-    parts = [Cell(formatting.plain(words), "bold yellow") for words in absences]
-    reason, culprit = formatting.plain(status.reason).strip(), formatting.plain(status.culprit)
-    if (reason or culprit) and not absences:
-        sentence = reason if culprit in reason or culprit == "tflaunch" else f"{culprit}: {reason}".removesuffix(": ")
-        parts.append(Cell(sentence, "red" if status.phase == "ended" else "yellow"))
-    last = formatting.plain(status.last_failure).strip()
-    if last and not parts:
-        parts.append(Cell(f"last restart: {last}", "yellow"))
-    if _is_abandoned(status):
-        run = formatting.plain(status.run)
-        parts.append(Cell(f"next: `tflaunch up --resume {run}`, or `tflaunch down {run}`", "yellow"))
-    parts += [Cell(_breakpoint(status, task), "bold yellow") for task in status.tasks if task.breakpoint is not None]
+    because = formatting.plain(status.because).strip() if _is_worth_telling(status) else ""
+    parts = [Cell(because, _style_of_reason(status))] if because else []
+    if because and status.next_commands:
+        commands = ", ".join(f"`{assessment.command_words(command)}`" for command in status.next_commands)
+        parts.append(Cell(f"next: {formatting.plain(commands)}", "yellow"))
     parts += [Cell(_unended(task), "bold red") for task in status.tasks if task.unended is not None]
     parts += [Cell(_growth(task, now), "yellow") for task in status.tasks if task.memory_full_at is not None]
-    parts += [Cell(_hang(status.hang, now), "bold yellow")] if status.hang is not None else []
     parts += _not_formed(status)
     if status.tensorboard is not None:
         parts.append(Cell(_board(status.tensorboard), "cyan"))
     hosts = formatting.plain(run_status.missing_words(status))
-    if hosts:
+    if hosts and hosts not in because:
         parts.append(Cell(hosts, "yellow"))
     if status.checkpoint is not None:
         parts.append(Cell(_checkpoint(status.checkpoint)))
@@ -59,9 +55,19 @@ def news(status: run_status.Status, now: float) -> list[Cell]:
     return parts
 
 
-def _breakpoint(status: run_status.Status, task: run_status.TaskStatus) -> str:
-    name, run = formatting.plain(task.task), formatting.plain(status.run)
-    return f"{name} waits at a breakpoint in {formatting.plain(task.breakpoint)}: tflaunch debug {run} {name}"
+def _is_worth_telling(status: run_status.Status) -> bool:
+    """Return whether the run does not go as expected, so that the table alone does not say how it is."""
+    is_early = status.phase in (assessment.STARTING, assessment.FORMING) and not status.next_commands
+    is_unseen = status.phase == assessment.FIRST_STEP and status.trains == assessment.UNKNOWN
+    has_succeeded = status.phase in (assessment.EVALUATING, assessment.ENDING) and not status.reason
+    is_usual = is_early or is_unseen or (has_succeeded and not _is_abandoned(status))
+    return bool(status.last_failure) or not (is_usual or status.trains == assessment.YES or status.exit_code == 0)
+
+
+def _style_of_reason(status: run_status.Status) -> str:
+    if status.exit_code is not None:
+        return "red"
+    return "bold yellow" if status.phase in (assessment.HANGING, assessment.WAITING, assessment.FORMING) else "yellow"
 
 
 def _unended(task: run_status.TaskStatus) -> str:
@@ -74,19 +80,7 @@ def _growth(task: run_status.TaskStatus, now: float) -> str:
 
 
 def _is_abandoned(status: run_status.Status) -> bool:
-    return status.supervisor == "dead" and status.phase != "ended"
-
-
-def _forming(status: run_status.Status, now: float) -> str:
-    """Return which tasks keep the cluster from forming, and for how long; "" if none."""
-    if status.forming is None or status.phase != "running":
-        return ""
-    waited = duration_words(now - status.forming.since)
-    return f"cluster not formed: waiting {waited} for {_listed(status.forming.missing)}"
-
-
-def _hang(hang: run_status.HangStatus, now: float) -> str:
-    return f"hangs for {duration_words(now - hang.since)}: {formatting.plain(hang.sentence)}"
+    return status.supervisor == "dead" and status.exit_code is None
 
 
 def _not_formed(status: run_status.Status) -> list[Cell]:
@@ -95,7 +89,7 @@ def _not_formed(status: run_status.Status) -> list[Cell]:
     if found is None or status.exit_code == 0:
         return []
     hint = Cell(f"hint: {formatting.plain(found.hint)}")
-    if status.phase == "running":
+    if status.exit_code is None:
         return [hint]
     return [Cell(f"cluster not formed: {_listed(found.missing)} never listened"), hint]
 
@@ -106,16 +100,16 @@ def _listed(names: Sequence[str]) -> str:
 
 def _phase(status: run_status.Status) -> Cell:
     phase, code = formatting.plain(status.phase), status.exit_code
-    if phase == "ended" and code is not None:
+    if code is not None:
         if status.state == "failed":
             return Cell(f"failed ({code})", "bold red")
         return Cell(formatting.plain(status.state), "yellow" if code else "green")
-    return Cell(phase.replace("_", " "), _STYLES.get(phase, "yellow"))
+    return Cell(phase, _STYLES.get(phase, "yellow"))
 
 
 def _end(status: run_status.Status, now: float) -> float:
     """Return when the job ended, judging by its tasks; ``now`` if it has not."""
-    if status.phase != "ended":
+    if status.exit_code is None:
         return now
     return max((task.since for task in status.tasks if task.role != "sidecar" and task.since is not None), default=now)
 
@@ -125,7 +119,7 @@ def _spares(status: run_status.Status) -> str:
     spares = [host for host in status.hosts if host.is_spare]
     missing = [host for host in spares if host.state in run_status.MISSING]
     moved = [host for host in status.hosts if host.replaces]
-    if not (missing or moved) or status.phase == "ended":
+    if not (missing or moved) or status.exit_code is not None:
         return ""
     parts = [f"{formatting.plain(host.host)} is in the place of {formatting.plain(host.replaces)}" for host in moved]
     parts.append(f"{counted(len(spares) - len(missing), 'spare host')} left")

@@ -48,7 +48,9 @@ def test_leaving_it_leaves_a_clean_run(launch: Launch, keys: bytes, code: int, s
     terminal = Terminal(launch, "tflaunch debug worker:1", b"(Pdb) ")
     (waits,) = [task for task in launch.status()["tasks"] if task["breakpoint"]]
     assert (waits["task"], waits["state"], waits["breakpoint"]) == ("worker:1", "running", "train.py, line 6, in step")
-    assert "worker:1 waits at a breakpoint in train.py, line 6, in step: tflaunch debug " in launch.run("ps").stdout
+    assert (
+        "worker:1 waits at a breakpoint in train.py, line 6, in step\nnext: `tflaunch debug " in launch.run("ps").stdout
+    )
     terminal.type(keys)
     shown, debugged = terminal.read_to_end()
     assert (debugged, farewell in shown) == (0, True), shown

@@ -108,7 +108,7 @@ def test_a_run_that_nobody_looks_at_has_its_curves(launch: Launch) -> None:
     resumed = launch.start("up", "--resume", launch.run_directory().name)
     moments(launch, before + 2)
     (launch.directory / "stop").touch()
-    wait_until(lambda: launch.status()["phase"] == "backing_off", resumed)
+    wait_until(lambda: launch.status()["state"] == "backing_off", resumed)
     (stands,) = json.loads(launch.run("ls", "--json").stdout)
     assert (stands["state"], stands["steps"], stands["expected_end"]) == ("backing_off", 6000, None)
     launch.succeed("down")

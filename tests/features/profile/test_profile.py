@@ -74,5 +74,5 @@ def test_a_profile_can_be_interrupted(launch: Launch, how: signal.Signals) -> No
     wait_until(lambda: not sessions(launch))
     launch.succeed("profile", "--for", "100ms")
     assert len(sessions(launch)) == 1
-    assert launch.status()["phase"] == "running"
+    assert launch.status()["state"] == "running"
     launch.succeed("down")

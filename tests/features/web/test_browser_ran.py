@@ -115,7 +115,7 @@ def test_lost_hosts_are_named_with_the_time_that_is_left(page: Page, server: Ser
     end = "then the run ends with exit code 125"
     lost = {"what": "gpu1 is lost: no route", "until": now + 37_000, "again": now + 2500, "then": end}
     last = {"what": "gpu2 is lost", "until": now + 50, "again": None, "then": "then the run goes on without it"}
-    status |= {"exit_code": None, "supervisor": "alive", "state": "waiting_for_hosts", "now": now}
+    status |= {"exit_code": None, "supervisor": "alive", "phase": "waiting for hosts", "now": now}
     status |= {"waits": [lost, last], "last_failure": "worker:2 exited with code 1"}
     serve_events(page, status=status)
     show(page, f"/#/{failed_run}", ".waits li b:text-is('gpu1 is lost: no route')")

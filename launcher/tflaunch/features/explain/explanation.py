@@ -1,7 +1,6 @@
 """`explain`: say why a run failed, or what state it is in, to people and to programs."""
 
 import functools
-import time
 from typing import NamedTuple
 
 import click
@@ -14,9 +13,10 @@ from tflaunch.client.observer import Observer, current_status
 from tflaunch.client.run_list import run_to_explain
 from tflaunch.core.annotations import Annotations
 from tflaunch.core.job_state import Job
-from tflaunch.explain import cluster_formation, summary
-from tflaunch.explain.run_status import Status, absence_words, missing_words
-from tflaunch.explain.wording import counted
+from tflaunch.explain import summary
+from tflaunch.explain.assessment import command_words
+from tflaunch.explain.cluster_formation import servers_ended
+from tflaunch.explain.run_status import Status
 from tflaunch.store.log_writer import tail
 
 
@@ -38,11 +38,11 @@ class Explanation(NamedTuple):
     next: tuple[str, ...] = ()
 
 
-def explain_run(job: Job, current: Status, tail: summary.Tail, now: float, known: Annotations) -> Explanation:
+def explain_run(job: Job, current: Status, tail: summary.Tail, known: Annotations) -> Explanation:
     """Explain a run."""
     has_failed = bool(job.exit_code) and job.culprit is not None
     found = summary.failure(job, tail, known) if has_failed else None
-    sentence = found.sentence if found is not None else _sentence(job, current, tail, now)
+    sentence = found.sentence if found is not None else "; ".join([current.because, *servers_ended(job)])
     about = Explanation(current.run, current.state, current.exit_code, current.restarts, sentence)
     about = about._replace(logs=current.logs, next=_next(current, found))
     if found is None:
@@ -51,28 +51,10 @@ def explain_run(job: Job, current: Status, tail: summary.Tail, now: float, known
     return about._replace(**shared, unended=tuple(summary.unended(job)))
 
 
-def _sentence(job: Job, current: Status, tail: summary.Tail, now: float) -> str:
-    if job.exit_code == 0:
-        return summary.summary(job, current.logs, tail).partition("\n")[0]
-    if current.exit_code is not None:
-        return f"it has ended with exit code {current.exit_code}"
-    if current.supervisor == "dead":
-        return "its supervisor was killed"
-    if absences := [words for host in current.hosts if (words := absence_words(host, now))]:
-        return f"{current.phase.replace('_', ' ')}: {'; '.join(absences)}"
-    waits = f", waiting for {', '.join(current.forming.missing)} to listen" if current.forming is not None else ""
-    hangs = f"; no task goes on: {current.hang.sentence}" if current.hang is not None else ""
-    again = f", after {counted(current.restarts, 'restart')}" if current.restarts else ""
-    last = f"; the last attempt failed: {current.last_failure}" if current.last_failure else ""
-    state = f"{current.phase.replace('_', ' ')}{again}{waits}{hangs}{last}"
-    missing = [words] if (words := missing_words(current)) else []
-    return "; ".join([state, *missing, *cluster_formation.servers_ended(job)])
-
-
 def _next(current: Status, found: summary.JobFailure | None) -> tuple[str, ...]:
     if current.exit_code is None:
         if current.supervisor == "dead":
-            return (f"tflaunch up --resume {current.run}", f"tflaunch down {current.run}")
+            return tuple(map(command_words, current.next_commands))
         return (f"tflaunch ps {current.run}", f"tflaunch stacks {current.run}", f"tflaunch logs -f {current.run}")
     if found is None:
         return (f"tflaunch logs {current.run}",)
@@ -100,7 +82,7 @@ def explain(run: str | None, as_json: bool) -> None:
     observer.catch_up()
     current = current_status(directory)
     lines = functools.partial(tail, observer.logs)
-    found = explain_run(observer.job, current, lines, time.time(), observer.known)
+    found = explain_run(observer.job, current, lines, observer.known)
     # What helps further may be a command of a feature that is missing here.
     found = found._replace(next=tuple(command for command in found.next if command.split()[1] in verbs()))
     if as_json:

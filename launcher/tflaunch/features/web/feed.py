@@ -125,7 +125,7 @@ class RunFeed:
         if observer.outcome is not outcome:  # it has ended in between, and there will be no later status
             current = current_status(self.directory)
         logs = observer.logs
-        explained = explain_run(observer.job, current, partial(tail, logs), time.time(), observer.known)
+        explained = explain_run(observer.job, current, partial(tail, logs), observer.known)
         if steps or "timeline" not in self.pieces:
             self._publish("timeline", {**self._timeline.as_json(), "messages": self._messages[-_MOST_MESSAGES:]})
             self._publish("machines", machines_of(self.directory, observer.job, self._gpus))

@@ -87,9 +87,10 @@ export function tallied(names) {
 const TONES = {
   good: ["succeeded"],
   bad: ["failed", "lost", "unreadable", "down"],
-  busy: ["running", "connected"],
+  busy: ["running", "connected", "first step", "training", "evaluating"],
   warn: ["starting", "waiting", "stopping", "restarting", "disconnected", "not listening", "joining", "preparing",
-    "saving", "draining", "backing off", "backing_off", "waiting for hosts", "waiting_for_hosts", "leaving", "queued"],
+    "saving", "draining", "backing_off", "waiting for hosts", "waiting_for_hosts", "leaving", "queued", "forming",
+    "hanging", "ending"],
 };
 
 export function tone(state) {

@@ -88,7 +88,7 @@ export function runPage(main, run) {
   }
 
   function draw() {
-    setBadge(state, status.exit_code === null && status.supervisor === "dead" ? "lost" : status.state);
+    setBadge(state, status.exit_code !== null ? status.state : status.supervisor === "dead" ? "lost" : status.phase);
     const isLive = status.exit_code === null && status.supervisor === "alive";
     act.hidden = !isLive;
     again.hidden = status.exit_code === null;
@@ -187,13 +187,13 @@ function factsOf(status, timeline) {
 
 // Why it failed, what it waits for, or what its supervisor's death means; nothing for a run that goes well.
 function drawPanel(panel, status, taskHref) {
-  const { explanation: found, forming, hang } = status;
+  const { explanation: found, forming } = status;
   const isLost = status.exit_code === null && status.supervisor === "dead";
   const isFailed = status.exit_code !== null && status.state === "failed";
   const isTold = status.waits?.length > 0; // by the panel of what the run waits for
   const isForming = forming !== null && status.exit_code === null && !isTold;
   const isRetried = status.exit_code === null && status.last_failure && !isTold;
-  panel.hidden = !(isLost || isFailed || isForming || isRetried || hang);
+  panel.hidden = !(isLost || isFailed || isForming || isRetried || status.phase === "hanging");
   if (panel.hidden) return;
   panel.className = `panel ${isFailed ? "bad" : "warn"}`;
   const { culprit } = found;
