@@ -17,7 +17,7 @@ from tflaunch.cli.json_output import schema_of_output
 PROGRAM = Path(__file__).parent / "programs/loop.py"
 THOROUGH = pytest.mark.thorough
 
-RIGHT = ["right", "in_place", "never_fires", "saves_at_term"]
+RIGHT = ["right", "in_place", "never_fires", "saves_at_term", "keeps_best"]
 PLANTED = {
     "none": "no_checkpoint",
     "rare": "no_checkpoint",
@@ -37,7 +37,9 @@ PLANTED = {
     "one_path": "several_writers",
     "damaged": "not_recovered",
     "exits_0": "exits_0",
+    "best": "best",
 }
+EVALUATED = {"keeps_best", "best"}
 IN_EVERY_RUN = {"right", "optimizer", "one_path", "exits_0"}
 
 
@@ -46,12 +48,13 @@ def drill(launch: Launch, fault: str, code: int, *options: str) -> dict[str, Any
     shutil.copy(PROGRAM, launch.directory)
     kind = "term" if fault in ("exits_0", "never_fires", "saves_at_term") else "kill"
     spec = launch.spec(
-        cluster={"worker": 2},
+        cluster={"worker": 2, **({"evaluator": 1} if fault in EVALUATED else {})},
         command=["python", "loop.py"],
         strategy="none",
         env={"FAULT": fault, "TASKS": "2"},
         restart={"backoff": [0, 0]},
     )
+    options += ("--task", "evaluator:0", "--at", "38") if fault in EVALUATED else ()
     ended = launch.run("drill", spec, "--fault", kind, "--json", *options, code=code)
     found: dict[str, Any] = json.loads(ended.stdout)
     jsonschema.validate(found, schema_of_output("drill"))

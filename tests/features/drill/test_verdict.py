@@ -202,4 +202,5 @@ def test_an_evaluator_keeps_its_best_metric(before: list[float], after: list[flo
     struck = rehearsal(curve(1, 100, 1.0), files=SAVED, struck_at=AT)
     trails = {**struck.trails, "evaluator:0": {BESTS: lives}}
     exits = [("evaluator:0", None, AT + 1), ("evaluator:0", 0, 200.0)]
-    assert kinds(judge(CALM, struck._replace(trails=trails, exits=exits), FAULT)) == ["resumed", *said]
+    calm = CALM._replace(trails={**CALM.trails, "evaluator:0": {BESTS: lives[:1]}})
+    assert kinds(judge(calm, struck._replace(trails=trails, exits=exits), FAULT)) == ["resumed", *said]

@@ -345,8 +345,9 @@ class _Judgement:
             if len(ends) < 2:  # its only end is that of the job
                 continue
             told = [[point.loss or 0 for point in life.points] for life in lives]
-            better = told[0][-1] - told[0][0] if told else 0
-            if len(told) < 2 or not better:
+            undisturbed = [point.loss or 0 for life in self._calm.lives(task, BESTS) for point in life.points]
+            better = undisturbed[-1] - undisturbed[0] if undisturbed else 0
+            if len(told) < 2 or len(told[0]) < 2 or not better:
                 text = f"whether {task} keeps its best metric is unknown: it tells of none that changes"
                 yield Finding("best_unknown", text, "print lines such as `best accuracy 0.81`", is_fault=False)
             elif (told[-1][0] - told[0][-2]) * better < 0:  # the last one before may have been too late to be saved
