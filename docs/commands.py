@@ -24,7 +24,8 @@ HEAD = """\
 # Commands
 
 Made by `python docs/commands.py` from what `tflaunch COMMAND --help` prints. `tflaunch` alone says what could be done
-in this directory, `tflaunch --help` lists the commands that most people need, `tflaunch help --all` all of them.
+in this directory, `tflaunch --help` lists the commands that most people need, `tflaunch help --all` all of them, and
+`tflaunch help --agent` prints one page for scripts and assistants.
 
 Results go to stdout, errors and progress to stderr. RUN is the name of a run or of its job, or a prefix of one. If
 several runs match, the live one is used, or the newest if none is live; if several are live, name one. Without RUN, all

@@ -108,6 +108,17 @@ def test_readme_begins_with_the_two_commands_of_a_checkout() -> None:
     assert (REPOSITORY / ".ci" / "run").read_text().splitlines()[-2:] == ["make test", "make test-thorough"]
 
 
+def test_one_page_is_the_skill_and_what_help_prints(launch: Launch) -> None:
+    """It has the front matter that assistants look for, and is short; the tests of pages run what is in it."""
+    page = (REPOSITORY / "skills/tflaunch/SKILL.md").read_text()
+    assert launch.succeed("help", "--agent").stdout == page, "cp launcher/tflaunch/cli/SKILL.md skills/tflaunch/"
+    assert page.count("\n") <= 150
+    assert re.match(r"---\nname: tflaunch\ndescription: \S.{100,1000}\n---\n", page)
+    harmful = {"down", "kill", "prune", "restart"}
+    places = [part for part in page.split("\n## ") if any(f"`tflaunch {verb}" in part for verb in harmful)]
+    assert [place.partition(" ")[0] for place in places] == ["Never", "Exit"]
+
+
 @pytest.mark.parametrize("page", pages(), ids=str)
 def test_what_is_not_run_says_why(page: Path) -> None:
     reasons = [block.mark for block in blocks(page) if block.kind in ("console", "sh") and not block.is_run]

@@ -76,7 +76,11 @@ class Block(NamedTuple):
 
 def pages() -> list[Path]:
     """Return the documents that show commands."""
-    return [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("docs/example_project/*.md")]
+    return [
+        path
+        for place in ("", "docs/", "docs/example_project/", "skills/*/")
+        for path in REPOSITORY.glob(f"{place}*.md")
+    ]
 
 
 def blocks(page: Path) -> list[Block]:

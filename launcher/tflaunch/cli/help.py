@@ -4,6 +4,7 @@ import difflib
 import re
 import shlex
 from collections.abc import Collection
+from importlib import resources
 
 import click
 from click.shell_completion import get_completion_class
@@ -39,14 +40,18 @@ _NEVER_GUESSED = {"up", "run", "rerun", "restart", "down", "kill", "prune"}
 @click.command("help")
 @click.argument("command", required=False)
 @click.option("--all", "with_more", is_flag=True, help="List all commands.")
+@click.option("--agent", "on_one_page", is_flag=True, help="Print one page for scripts and coding assistants.")
 @click.pass_context
-def help_(context: click.Context, command: str | None, with_more: bool) -> None:
+def help_(context: click.Context, command: str | None, with_more: bool, on_one_page: bool) -> None:
     """Show how COMMAND is used, or which commands there are.
 
     \b
     Example:
       tflaunch help up
     """
+    if on_one_page:
+        click.echo(resources.files(__package__).joinpath("SKILL.md").read_text("utf-8"), nl=False)
+        return
     parent = context.parent
     assert parent is not None
     assert isinstance(parent.command, click.Group)
