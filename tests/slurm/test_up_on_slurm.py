@@ -291,31 +291,40 @@ def test_from_another_machine(nodes: SlurmBed, launch: Launch) -> None:
     wait_for_end(waiting)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("wanted", "asked"),
-    [({"roles": {"worker": {"gpus": 1}}}, ()), ({}, ("--gpus-per-node", "2"))],
-    ids=["by the role", "by the node"],
+SERVED = {"cluster": {"chief": 1, "worker": 2, "ps": 1}, "strategy": "parameter_server", "success": "all"}
+SPREAD = {"cluster": {"worker": 4}, "strategy": "none"}
+GPUS: tuple[tuple[dict[str, Any], dict[str, str], list[str]], ...] = (
+    ({**SERVED, "roles": {"worker": {"gpus": 1}}}, {}, ["", "0", "1", ""]),
+    (SERVED, {"gpus-per-node": "2"}, ["-1", "0", "1", "-1"]),
+    (SPREAD, {"nodes": "2", "gpus-per-task": "1"}, ["0", "1", "0", "1"]),
+    (SPREAD, {"nodes": "2", "gpus": "4"}, ["0", "1", "0", "1"]),
+    (SPREAD, {"nodes": "2", "gres": "gpu:2"}, ["0", "1", "0", "1"]),
+    ({**SPREAD, "cluster": {"worker": 2}}, {"nodes": "2", "gpus": "3"}, ["0,1", "0"]),
 )
-def test_tasks_share_the_gpus_of_their_node(
-    tmp_path: Path, launch: Launch, wanted: dict[str, Any], asked: tuple[str, ...]
-) -> None:
-    """Slurm says which GPUs there are, and each task sees only its own; `check` tells what no node has."""
+"""A spec, its `slurm`, and which GPUs its tasks see on nodes with two; "" if that is not decided."""
+
+
+@pytest.mark.thorough
+def test_tasks_share_the_gpus_of_their_node(tmp_path: Path, launch: Launch) -> None:
+    """However they are asked for; each task has the rank that srun would give it. `check` tells what no node has."""
     need("slurm")
-    spec = launch.spec(
-        cluster={"chief": 1, "worker": 2, "ps": 1}, strategy="parameter_server", success="all",
-        command=["sh", "-c", "echo $TFLAUNCH_TASK sees $CUDA_VISIBLE_DEVICES"], **wanted,
-    )  # fmt: skip
-    with SlurmBed.on_this_machine(tmp_path / "slurm", 1, gpus=2) as slurm:
-        launch.env |= slurm.env
-        ended = launch.up(spec, "--on", "slurm", *asked)
+    tell = (
+        "echo $TFLAUNCH_TASK sees $CUDA_VISIBLE_DEVICES as $SLURM_PROCID/$SLURM_NTASKS, $SLURM_LOCALID in $SLURM_NODEID"
+    )
+    with SlurmBed.on_this_machine(tmp_path / "slurm", 2, gpus=2) as slurm:
+        launch.env |= slurm.env | {"SLURM_LABELIO": "1", "SLURM_EXPORT_ENV": "NONE"}
+        for fields, options, seen in GPUS:
+            spec = launch.spec(command=["sh", "-c", tell], slurm=options, **fields)
+            ended = launch.succeed("up", spec, "--on", "slurm")
+            said = re.findall(r"\w+:\d sees (\S*) as (\d)/(\d), (\d) in (\d)", ended.stdout)
+            said.sort(key=lambda each: each[1])
+            assert [mine if wanted else "" for (mine, *_), wanted in zip(said, seen, strict=True)] == seen, options
+            on_each = len(seen) // len({node for *_, node in said})
+            assert [tuple(map(int, rank)) for _, *rank in said] == [
+                (number, len(seen), number % on_each, number // on_each) for number in range(len(seen))
+            ]
         checked = launch.run("check", spec, "--on", "slurm", "--gpus-per-node", "3")
-    assert ended.returncode == 0, ended.stderr
     assert "slurm: Slurm does not take the job: " in checked.stdout
-    seen = dict(re.findall(r"(\w+:\d) sees (\S*)", ended.stdout))
-    assert (seen["worker:0"], seen["worker:1"]) == ("0", "1")
-    if "roles" not in wanted:
-        assert (seen["chief:0"], seen["ps:0"]) == ("-1", "-1")
 
 
 SAVING = "trap 'echo saved; exit 0' TERM; sleep 1; echo up; while true; do sleep 0.1; done"

@@ -5,11 +5,12 @@ in ``"discover": "NAME:REST"``.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
 from tflaunch.feature import features, load
+from tflaunch.plan.model import TaskPlan
 
 
 class NotFoundError(Exception):
@@ -57,6 +58,10 @@ class Engine(abc.ABC):
         The command must pass stdin and stdout through unchanged, in both directions at once.
         """
         return None
+
+    def variables(self, tasks: Sequence[TaskPlan]) -> Mapping[str, Mapping[str, str]]:
+        """Return the variables in which tasks on its hosts look for their rank, by task."""
+        return {}
 
     def is_over(self, handle: str) -> bool:
         """Whether nothing started on these hosts can still be running. May block."""

@@ -1,7 +1,7 @@
 """From a spec to a plan: read the spec, resolve its hosts, check and compile it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tflaunch import feature_faults
@@ -9,6 +9,7 @@ from tflaunch.clusterspec import load
 from tflaunch.clusterspec.model import SERVED_BY_FEATURES, Spec
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import local_machine, resolve
+from tflaunch.discovery.base import find_engine
 from tflaunch.errors import Problem, SpecError, missing_feature
 from tflaunch.feature import engines, features, find_host_maker, served_fields
 from tflaunch.feature import load as load_place
@@ -126,6 +127,19 @@ def make_plan(directory: Path, spec: Spec, is_detached: bool = False) -> plannin
         timeouts = spec.timeouts.model_copy(update={"lease": planning.DEFAULT_LEASE})
         spec = spec.model_copy(update={"timeouts": timeouts})
     machine = local_machine.describe_machine(placement.all_hosts(spec))
-    plan = planner.make_plan(spec, directory.absolute(), machine)
+    plan = _with_ranks(planner.make_plan(spec, directory.absolute(), machine))
     maker = find_host_maker(spec)
     return plan if maker is None else maker.plan_hosts(spec, plan)
+
+
+def _with_ranks(plan: planning.Plan) -> planning.Plan:
+    """Return the plan with what the engines of its hosts tell tasks; the spec's `env` goes before it."""
+    tasks_of: dict[str, list[planning.TaskPlan]] = {}
+    for task in plan.tasks:
+        engine = plan.host(task.host).engine
+        if engine is not None and not planning.is_made(engine):
+            tasks_of.setdefault(engine.partition(":")[0], []).append(task)
+    variables: dict[str, Mapping[str, str]] = {}
+    for engine, tasks in tasks_of.items():
+        variables |= find_engine(engine).variables(tasks)
+    return plan.with_processes(lambda each: each._replace(env={**variables.get(each.task, {}), **each.env}))

@@ -1,6 +1,7 @@
 """Which options of sbatch the job of a plan needs, and on which nodes its tasks are. Pure."""
 
 import math
+import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import NamedTuple
 from tflaunch.clusterspec.model import Host, Spec
 from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, ROLES, Address
 from tflaunch.features.render.target_plan import devices
+from tflaunch.features.requested_gpus import with_gpus
 from tflaunch.plan import placement
 from tflaunch.plan.model import Plan, TaskPlan
 
@@ -16,6 +18,10 @@ _ALL_PARTS = 3  # H:M:S
 _USUAL_KILL_WAIT = 30.0
 _TO_END = 5.0  # seconds from the end of the grace until the job has ended
 _MOST_EARLY = 60.0  # seconds by which TERM may come before the time that ``--signal`` names
+_TYPED = r"^(?:[^:]*:)?(\d+)$"
+_AMONG_OTHERS = r"(?:^|,){}(?:[:=][^:=,]+)?[:=](\d+)(?:,|$)"
+_GPUS_OF_NODE = {"gpus-per-node": _TYPED, "gres": _AMONG_OTHERS.format("gpu")}
+_GPUS_OF_TASK = {"gpus-per-task": _TYPED, "tres-per-task": _AMONG_OTHERS.format("gres[/:]gpu")}
 _NOWHERE = Address(LOCALHOST, None)
 REQUEUE, NO_REQUEUE, AT_LIMIT = "requeue", "no-requeue", "at_limit"
 """Options of sbatch, and a value that only tflaunch knows: the run goes on after its time limit, too."""
@@ -67,7 +73,7 @@ def wanted_of_job(
     if resources.features:
         wanted["constraint"] = "&".join(resources.features)
     gpus = max(_gpus(processes).values())
-    if gpus and not any(name == "gres" or name.startswith("gpus") for name in spec.slurm):
+    if gpus and not _asks_for_gpus(spec.slurm):
         wanted["gres"] = f"gpu:{gpus}"
     if plan.timeouts.deadline is not None:
         wanted["time"] = str(math.ceil(plan.timeouts.deadline / 60))
@@ -111,24 +117,36 @@ def seconds_in(limit: str) -> float:
     return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
-def with_gpus_of_nodes(spec: Spec) -> Spec:
-    """Return the spec with the GPUs per node that its ``slurm`` requests."""
-    gpus = gpus_per_node(spec.slurm)
-    if gpus is None:
+def with_gpus_of_job(spec: Spec, on_nodes: Mapping[str, int] = {}) -> Spec:
+    """Return the spec with the GPUs that its resources and its ``slurm`` request.
+
+    ``on_nodes``: how many the job has on each node, if it has begun.
+    """
+    options = spec.slurm
+    each, on_node = _number(_GPUS_OF_TASK, options), _number(_GPUS_OF_NODE, options)
+    if each is not None and "gpu" not in spec.container.resources.model_fields_set:
+        resources = spec.container.resources.model_copy(update={"gpu": each})
+        spec = spec.model_copy(update={"container": spec.container.model_copy(update={"resources": resources})})
+    spec = with_gpus(spec)
+    if not _asks_for_gpus(options) or (on_node is None and not on_nodes):
         return spec
-    placed = {host: spec.hosts.get(host) or Host() for host in placement.named_hosts(spec)}
-    nodes = {
-        host: settings if settings.gpus is not None else settings.model_copy(update={"gpus": gpus})
-        for host, settings in placed.items()
-    }
+    nodes = {}
+    for host in placement.named_hosts(spec):
+        settings = spec.hosts.get(host) or Host()
+        if settings.gpus is None:
+            settings = settings.model_copy(update={"gpus": on_nodes.get(host, on_node)})
+        nodes[host] = settings
     return spec.model_copy(update={"hosts": {**spec.hosts, **nodes}})
 
 
-def gpus_per_node(options: Mapping[str, str]) -> int | None:
-    """Return the GPUs per node in options of sbatch, None if not given."""
-    asked = {kind: number for kind, _, number in (each.partition(":") for each in options.get("gres", "").split(","))}
-    number = (options.get("gpus-per-node") or asked.get("gpu", "")).rpartition(":")[2]
-    return int(number) if number.isdecimal() else None
+def _asks_for_gpus(options: Mapping[str, str]) -> bool:
+    return any(name in ("gres", "tres-per-task") or name.startswith("gpus") for name in options)
+
+
+def _number(forms: Mapping[str, str], options: Mapping[str, str]) -> int | None:
+    """Return the number in the first of some options of sbatch that has one, given a pattern for each."""
+    found = (re.search(pattern, options.get(name, "")) for name, pattern in forms.items())
+    return next((int(match[1]) for match in found if match), None)
 
 
 def cores(cpu: str) -> int:

@@ -1,12 +1,14 @@
 """Find the hosts of the current Slurm allocation; agents run as its job steps."""
 
+import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tflaunch.discovery.base import Engine, Found, NotFoundError
 from tflaunch.features.slurm import jobs
+from tflaunch.plan.model import TaskPlan
 
 _TASKS = re.compile(r"(\d+)(?:\(x(\d+)\))?")
 _REMEDY = "call tflaunch in one that salloc or sbatch has made, or let `up --on slurm` submit a job"
@@ -31,7 +33,7 @@ class Slurm(Engine):
         if nodes is None:
             raise NotFoundError(f"job {job} of Slurm has no part {where!r}", 'write "slurm" for all of its nodes')
         try:
-            names = jobs.run_command("scontrol", "show", "hostnames", nodes).split()
+            names = jobs.host_names(nodes)
         except jobs.SlurmError as error:
             raise NotFoundError(f"Slurm does not name the nodes: {error}", _REMEDY) from None
         slots = _tasks_per_node(os.environ.get(f"SLURM_TASKS_PER_NODE{part}", ""), len(names))
@@ -43,6 +45,26 @@ class Slurm(Engine):
     def words(self, host: str, handle: str) -> Sequence[str]:
         """Return the srun command for one node of a job."""
         return jobs.step_command(handle, host)
+
+    def variables(self, tasks: Sequence[TaskPlan]) -> Mapping[str, Mapping[str, str]]:
+        """Return what srun would tell the tasks, if all of them were one step."""
+        on_nodes: dict[str, list[str]] = {}
+        for task in tasks:
+            on_nodes.setdefault(task.host, []).append(task.task)
+        counts = [len(names) for names in on_nodes.values()]
+        of_step = {
+            "SLURM_NTASKS": str(len(tasks)),
+            "SLURM_STEP_NUM_TASKS": str(len(tasks)),
+            "SLURM_STEP_NUM_NODES": str(len(on_nodes)),
+            "SLURM_STEP_NODELIST": ",".join(on_nodes),
+            "SLURM_STEP_TASKS_PER_NODE": ",".join(map(str, counts)),
+        }
+        ranks = itertools.count()
+        return {
+            name: {**of_step, "SLURM_PROCID": str(next(ranks)), "SLURM_LOCALID": str(local), "SLURM_NODEID": str(node)}
+            for node, names in enumerate(on_nodes.values())
+            for local, name in enumerate(names)
+        }
 
     def is_over(self, handle: str) -> bool:
         """Whether the job has ended, and with it everything that ran in it."""

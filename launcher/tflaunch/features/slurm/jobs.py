@@ -1,5 +1,6 @@
 """Jobs of Slurm: its own commands, and the files of the runs that are jobs."""
 
+import functools
 import json
 import math
 import os
@@ -22,6 +23,13 @@ _SHOWN = r"(?:^|\s)([A-Za-z]\w*)(?:=| += )(\S*)"  # of a job, and of the configu
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _RUNNING = frozenset({"CONFIGURING", "RUNNING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"})
 _ENDING = "COMPLETING"
+_OF_TASKS = re.compile(
+    r"S(?:LURM|RUN)_(?!(?:ARRAY|CLUSTER|CONF|CPUS_PER_TASK|HET|JOB|JWT|NODE_ALIASES|RESTART|RLIMIT|SPANK|SUBMIT|WORKING)_?)"
+    r"\w+"
+)
+"""Variables that srun reads as options, or that number the tasks of a step: the batch script's are for other steps."""
+_GPUS_OF_NODE = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d* GRES=(\S*)")
+_GPUS = re.compile(r"gpu(?::[^:,(]+)?:(\d+)")
 _USAGE_CODE = 255  # exit code of Slurm's commands when they reject an option
 _OF_COMMAND = r"^(?:sbatch|scontrol|scancel|srun): (?:error: )?|^allocation failure: "
 _STUCK = {
@@ -193,7 +201,7 @@ def cancel_job(job: str) -> None:
 def step_command(job: str, node: str) -> list[str]:
     """Return the argv prefix to run on one node of a job (``7``) or part (``7+1``).
 
-    It has all the job's resources there.
+    It has all the job's resources there, whatever variables say of those of its tasks.
     ``--unbuffered``: otherwise srun holds bytes back until a line is complete. Steps overlap, because tasks are not
     steps of their own.
     """
@@ -201,7 +209,42 @@ def step_command(job: str, node: str) -> list[str]:
     number, _, part = job.partition("+")
     if part:
         about.append(f"--het-group={part}")
-    return ["srun", f"--jobid={number}", f"--nodelist={node}", *about, "--unbuffered", "--quiet"]
+    if gpus := _gpus_for_steps(number).get(node):
+        about.append(f"--gpus={gpus}")
+    unset = [word for name in sorted(os.environ) if _OF_TASKS.fullmatch(name) for word in ("-u", name)]
+    return ["env", *unset, "srun", f"--jobid={number}", f"--nodelist={node}", *about, "--unbuffered", "--quiet"]
+
+
+@functools.cache
+def _gpus_for_steps(job: str) -> dict[str, int]:
+    """Return the GPUs on the nodes of a job that has asked for some for all of it, or for each of its tasks.
+
+    A step of such a job would inherit that, and ask its node for more than this has, or for less (Slurm 22.05).
+    """
+    try:
+        asked = show("job", job)
+        return gpus_of_nodes(job) if "gpu" in asked.get("TresPerJob", "") + asked.get("TresPerTask", "") else {}
+    except SlurmError:
+        return {}
+
+
+def gpus_of_nodes(job: str) -> dict[str, int]:
+    """Return the GPUs that a job has on each of its nodes; {} if it has none.
+
+    Raises:
+        SlurmError: Slurm cannot be queried.
+    """
+    shown = run_command("scontrol", "--oneliner", "--details", "show", "job", job)
+    gpus: dict[str, int] = {}
+    for nodes, resources in _GPUS_OF_NODE.findall(shown):
+        if counts := _GPUS.findall(resources):
+            gpus |= dict.fromkeys(host_names(nodes), sum(map(int, counts)))
+    return gpus
+
+
+def host_names(nodes: str) -> list[str]:
+    """Return the names in a list of nodes such as ``n[1-3]``; raises as `run_command`."""
+    return run_command("scontrol", "show", "hostnames", nodes).split()
 
 
 def note_job(directory: Path, job: str) -> None:

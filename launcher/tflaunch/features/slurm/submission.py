@@ -20,7 +20,6 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import Ending, parts_of
-from tflaunch.features.requested_gpus import with_gpus
 from tflaunch.features.slurm import jobs, lives
 from tflaunch.own_process import own_command
 from tflaunch.plan import placeholders
@@ -95,7 +94,7 @@ def check_spec(file: SpecFile, order: SpecOrder) -> list[Problem]:
 
 def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan, list[Problem]]:
     """Return a spec on placeholder nodes, its plan, warnings; raise as `check_spec`."""
-    spec = slurm.with_gpus_of_nodes(with_gpus(_on_assumed_nodes(file, order)))
+    spec = slurm.with_gpus_of_job(_on_assumed_nodes(file, order))
     if problems := _refused_fields(spec):
         raise SpecError(file.source, problems)
     try:

@@ -22,7 +22,6 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.discovery.base import NotFoundError
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, Problem, SpecError, TflaunchError
 from tflaunch.features.render import slurm
-from tflaunch.features.requested_gpus import with_gpus
 from tflaunch.features.slurm import jobs, lives, submission
 from tflaunch.plan import placement
 from tflaunch.plan.model import Plan
@@ -116,13 +115,20 @@ def _plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> tuple[Spec
             raise SpecError(str(path), [Problem.error("", str(error), error.hint)]) from None
 
     spec = submission.placed(spec, on_nodes)
-    spec = slurm.with_gpus_of_nodes(with_gpus(spec))
+    spec = slurm.with_gpus_of_job(spec, _gpus_of_nodes(directory.path))
     warnings = prepare.check_spec(str(path), base, spec)
     plan = prepare.make_plan(base, spec)._replace(preflight=order.preflight).warned(warnings)
     if not directory.function.exists():
         return spec, plan
     searched = json.loads((directory.function / function.SEARCHED).read_text())
     return spec, plan.with_function(directory.function, searched)
+
+
+def _gpus_of_nodes(directory: Path) -> dict[str, int]:
+    try:
+        return jobs.gpus_of_nodes(jobs.job_of(directory) or "")
+    except jobs.SlurmError:
+        return {}  # what the spec asks for is known
 
 
 def _on_given_nodes(spec: Spec, pool: resolve.Pool) -> Spec:
