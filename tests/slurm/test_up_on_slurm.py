@@ -102,6 +102,26 @@ def test_roles_with_resources_of_their_own_get_nodes_of_their_own(nodes: SlurmBe
     assert up.wait(PATIENCE) == 143
 
 
+@pytest.mark.thorough
+def test_what_is_typed_goes_before_the_environment(nodes: SlurmBed, launch: Launch) -> None:
+    """With an output of its own, from which the cause is read; nothing of the environment reaches the tasks."""
+    variables = {"PARTITION": "none", "JOB_NAME": "other", "TIMELIMIT": "0", "ARRAY_INX": "0-1", "WAIT": "1"}
+    launch.env |= {f"SBATCH_{name}": value for name, value in variables.items()} | {"GIVEN": "by the user"}
+    options = {"time": "9", "export": "NONE", "output": f"{launch.directory}/out-%j"}
+    spec = shell(launch, 'echo "given ${GIVEN:-nothing}"; touch up.$TFLAUNCH_TASK; exec sleep 9999', slurm=options)
+    up = launch.start("up", spec, "--on", "slurm", "--partition", "all")
+    wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
+    job = job_of(launch)
+    fields = nodes.asked("scontrol", "--oneliner", "show", "job", job)
+    assert re.search(r"JobName=job .*TimeLimit=00:09:00 .*Partition=all ", fields), fields
+    assert nodes.asked("squeue", "--noheader", "--format=%A") == job
+    nodes.asked("scancel", job)
+    out, errors = up.communicate(timeout=PATIENCE)
+    assert out.count("given nothing") == 2
+    assert "the job was cancelled with scancel" in errors
+    assert (launch.directory / f"out-{job}").samefile(launch.run_directory() / "supervisor.log")
+
+
 def test_the_first_failure_is_the_result_of_run_and_job(nodes: SlurmBed, launch: Launch) -> None:
     """Not the 143 of the tasks that are stopped because of it."""
     fail = "until [ -e up.worker:0 ]; do sleep 0.05; done; exit 7"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import grp
 import os
@@ -189,6 +190,15 @@ def test_the_lock_goes_with_the_process_that_has_it(place: Path) -> None:
     assert not runs.is_live(run)
     os.close(run_dir.take_lock(run))
     assert (run / "lock").stat().st_mode & 0o077 == 0
+
+
+def test_a_file_system_without_locks_is_named(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with pytest.raises(TflaunchError, match=r"lock cannot be locked: Function not implemented; TFLAUNCH_HOME needs"):
+        run_dir.take_lock(place / NEW)
 
 
 def test_a_check_that_takes_long_is_no_supervisor(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,7 +237,8 @@ def take_lock(path: Path) -> int:
         is_taken = linux.take_lock(descriptor)
     except OSError as error:
         os.close(descriptor)
-        raise TflaunchError(f"{path / LOCK_NAME}: {error.strerror}", EXIT_INTERNAL) from None
+        message = f"{path / LOCK_NAME} cannot be locked: {error.strerror}; TFLAUNCH_HOME needs a file system with flock"
+        raise TflaunchError(message, EXIT_INTERNAL) from None
     if not is_taken:
         os.close(descriptor)
         raise already_supervised(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from support.specs import DIRECTORY, MACHINE, made
 from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.features.render import slurm, targets
 from tflaunch.features.render.slurm import Ending, seconds_in, wanted_of_job
 from tflaunch.features.requested_gpus import with_gpus
@@ -19,6 +21,7 @@ from tflaunch.features.slurm import allocation, jobs, submission
 from tflaunch.features.slurm.jobs import NoSlurmError, SlurmError, SlurmJob
 from tflaunch.features.slurm.location import QueuePlace, find_place
 from tflaunch.plan import planner
+from tflaunch.runtime.run_config import SpecOrder
 
 LOGIN_NODE = {"SLURM_JOB_ID": "17", "SLURM_JOB_NUM_NODES": "2"}
 TWO = {"worker": 2}
@@ -160,6 +163,27 @@ def test_where_term_reaches_all_it_comes_before_the_time_limit(monkeypatch: pyte
 
     assert signal_for("1:00:00") == "B:TERM@15"
     assert signal_for("2") is None
+
+
+@pytest.mark.parametrize(
+    ("signal", "given", "to_supervisor", "to_tasks"),
+    [
+        ("USR1@90", {}, "B:TERM@90", "USR1"),
+        ("B:SIGUSR2", {}, "B:TERM@60", "USR2"),
+        ("RB:10@5", {}, "RB:TERM@5", "USR1"),
+        ("USR1@90", {"stop_signal": "INT"}, "B:TERM@90", "INT"),
+        ("TERM@9", {}, "B:TERM@9", "TERM"),
+        ("?", {}, "?", "TERM"),
+    ],
+)
+def test_a_signal_before_the_time_limit_is_for_the_tasks(
+    tmp_path: Path, signal: str, given: dict[str, Any], to_supervisor: str, to_tasks: str
+) -> None:
+    """The supervisor, which would die of any but TERM, passes it on; what sbatch does not know, it refuses."""
+    fields = {**TRAINING, **given, "slurm": {"signal": signal}}
+    file = SpecFile("job.json", tmp_path, ".json", json.dumps(fields))
+    spec = submission.load_spec(file, SpecOrder(str(tmp_path), ".json"))
+    assert (spec.slurm["signal"], spec.stop_signal) == (to_supervisor, to_tasks)
 
 
 @pytest.mark.parametrize(

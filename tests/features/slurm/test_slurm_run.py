@@ -81,6 +81,7 @@ def test_what_is_shown_of_a_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("COMPLETING", 0.0, "", "the job was cancelled with scancel"),
         ("COMPLETING", 0.0, " DUE TO TIME LIMIT", "the time limit of 1:00 is reached (slurm.time)"),
         ("COMPLETING", 0.0, " DUE TO JOB REQUEUE", "the job was put back into the queue"),
+        ("NODE_FAIL", 0.0, " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "node n2 of the job has failed"),
         ("RUNNING", 70.0, "", "the time limit of 1:00 will soon be reached (slurm.time)"),
         ("RUNNING", 700.0, "", "the job was cancelled with scancel"),
         ("RUNNING", 700.0, None, ""),
@@ -96,6 +97,7 @@ def test_why_slurm_has_sent_term(
     (path / jobs.SCRIPT_NAME).write_text("#SBATCH --signal=B:TERM@15\n")
     job = SlurmJob(state, "None", "n1", 0, 0, "1:00", left)
     monkeypatch.setattr(jobs, "find_job", lambda *_, **__: job)
+    monkeypatch.setattr(jobs, "run_command", lambda *_: "n1 idle\nn2 down*\n")
     assert supervise.explain_term(path) == why
 
 
@@ -137,3 +139,32 @@ def test_a_follower_is_told_once_what_a_job_waits_for(path: Path, monkeypatch: p
     with pytest.raises(TflaunchError, match=f"job 17 of run {path.name} was CANCELLED before the run began"):
         follow.watch_to_end(locate_run(submit(path)), said.append, lambda _: 0, lambda _: None)
     assert said == [f"job 17 of run {path.name} is PENDING (Priority)"]
+
+
+def test_a_job_that_a_node_cannot_start_has_the_reason(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm has none but this; the usual one is a directory that only the login node has."""
+    jobs_are(monkeypatch, SlurmJob("FAILED", "JobLaunchFailure", "n1", 0, 0))
+    with pytest.raises(TflaunchError, match=f"job 17 on n1, which probably does not see {path}: let TFLAUNCH_HOME"):
+        locate_run(submit(path)).wait_until_begun(print, lambda _: None)
+
+
+def test_slurm_is_asked_ever_more_rarely(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once in 20 s at last, but at once when the job has begun."""
+    asked_at: list[int] = []
+    seconds = 0
+
+    def find(_: str) -> SlurmJob:
+        asked_at.append(seconds)
+        return WAITING if seconds < 500 else RUNNING
+
+    def pause(_: float) -> None:
+        nonlocal seconds
+        seconds += 1
+        if seconds == 501:
+            jobs.note_life(path, 0)
+
+    monkeypatch.setattr(jobs, "find_job", find)
+    locate_run(submit(path)).wait_until_begun(lambda _: None, pause)
+    assert asked_at[:4] == [0, 1, 3, 6]
+    assert asked_at[-3] - asked_at[-4] == 20
+    assert asked_at[-1] == 501

@@ -50,9 +50,14 @@ class Ending(NamedTuple):
 USUAL_ENDING = Ending()
 
 
+def as_arguments(wanted: Mapping[str, str]) -> list[str]:
+    """Return options as arguments of sbatch."""
+    return [f"--{name}={value}" if value else f"--{name}" for name, value in wanted.items()]
+
+
 def as_options(wanted: Mapping[str, str]) -> list[str]:
-    """Return options as sbatch takes them."""
-    return [f"--{name}={shlex.quote(value)}" if value else f"--{name}" for name, value in wanted.items()]
+    """Return options as lines of a script of sbatch have them."""
+    return as_arguments({name: value and shlex.quote(value) for name, value in wanted.items()})
 
 
 def wanted_of_job(

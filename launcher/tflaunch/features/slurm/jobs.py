@@ -23,11 +23,13 @@ _SHOWN = r"(?:^|\s)([A-Za-z]\w*)(?:=| += )(\S*)"  # of a job, and of the configu
 _WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _RUNNING = frozenset({"CONFIGURING", "RUNNING", "SUSPENDED", "SIGNALING", "STAGE_OUT", "RESIZING", "STOPPED"})
 _ENDING = "COMPLETING"
+_GIVEN_UP = ("down", "fail")  # states of nodes
 _OF_TASKS = re.compile(
     r"S(?:LURM|RUN)_(?!(?:ARRAY|CLUSTER|CONF|CPUS_PER_TASK|HET|JOB|JWT|NODE_ALIASES|RESTART|RLIMIT|SPANK|SUBMIT|WORKING)_?)"
     r"\w+"
 )
 """Variables that srun reads as options, or that number the tasks of a step: the batch script's are for other steps."""
+_NOT_FOR_RUNS = ("SBATCH_ARRAY_INX", "SBATCH_WAIT")  # a run is one job, and sbatch returns at once
 _GPUS_OF_NODE = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d* GRES=(\S*)")
 _GPUS = re.compile(r"gpu(?::[^:,(]+)?:(\d+)")
 _USAGE_CODE = 255  # exit code of Slurm's commands when they reject an option
@@ -77,6 +79,7 @@ class SlurmJob(NamedTuple):
     ``state`` is Slurm's term, such as PENDING or NODE_FAIL; ``reason``: why it waits; ``node``: where its script
     runs; ``restarts``: how often it was requeued; ``exit_code``: that of its script. ``time_limit`` is in Slurm's
     format, and so much of it is left, in seconds. ``partition``: where it waits or runs, or several, as in sbatch.
+    ``nodes``: a list of those that it has or had, as `host_names` takes it.
     """
 
     state: str
@@ -87,6 +90,7 @@ class SlurmJob(NamedTuple):
     time_limit: str = ""
     seconds_left: float = math.inf
     partition: str = ""
+    nodes: str = ""
 
     @property
     def remedy(self) -> str:
@@ -127,9 +131,17 @@ def run_command(*command: str, given: str | None = None, patience: float = _PATI
         BadOptionError: it rejects one of its options, or one in its input.
         SlurmError: it cannot be run, or fails.
     """
+    environ = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_RUNS}
     try:
         done = subprocess.run(
-            command, input=given or "", capture_output=True, text=True, errors="replace", timeout=patience, check=False
+            command,
+            env=environ,
+            input=given or "",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=patience,
+            check=False,
         )
     except FileNotFoundError:
         raise NoSlurmError(f"there is no command `{command[0]}` here") from None
@@ -178,7 +190,17 @@ def find_job(job: str, patience: float = _PATIENCE) -> SlurmJob | None:
         time_limit=fields.get("TimeLimit", ""),
         seconds_left=seconds_until(fields.get("EndTime", "")),
         partition=fields.get("Partition", ""),
+        nodes=fields.get("NodeList", ""),
     )
+
+
+def failed_nodes(job: SlurmJob) -> str:
+    """Return the names of a job's nodes that Slurm has given up; "" if it has none, or does not tell."""
+    try:
+        lines = run_command("sinfo", "--noheader", "--Node", f"--nodes={job.nodes}", "--format=%N %t").splitlines()
+    except SlurmError:
+        return ""
+    return ", ".join(dict.fromkeys(name for name, state in map(str.split, lines) if state.startswith(_GIVEN_UP)))
 
 
 def seconds_until(moment: str) -> float:
@@ -262,6 +284,14 @@ def note_life(directory: Path, restarts: int) -> None:
     private_files.write_text(directory / _LIFE_NAME, str(restarts))
 
 
+def life_of(directory: Path) -> int:
+    """Return how often the job had been restarted when it last began the run, -1 before that."""
+    try:
+        return int((directory / _LIFE_NAME).read_text())
+    except (OSError, ValueError):
+        return -1
+
+
 def began_at(directory: Path) -> float:
     """Return when the job's current execution began, in seconds since the epoch."""
     return (directory / _LIFE_NAME).stat().st_mtime
@@ -275,10 +305,7 @@ def earlier_lives(directory: Path) -> list[Path]:
 
 def has_begun(directory: Path, job: SlurmJob) -> bool:
     """Return whether the job's current execution has, or had at its end, a journal."""
-    try:
-        return int((directory / _LIFE_NAME).read_text()) >= job.restarts
-    except (OSError, ValueError):
-        return False
+    return life_of(directory) >= job.restarts
 
 
 def current_job(directory: Path) -> SlurmJob | None:

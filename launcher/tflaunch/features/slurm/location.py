@@ -20,10 +20,13 @@ from tflaunch.features.slurm.jobs import NoSlurmError, SlurmError, SlurmJob
 from tflaunch.store.run_dir import SOCKET_NAME, SUPERVISOR_LOG
 from tflaunch_worker.readable import duration_words
 
-_BETWEEN_LOOKS = 1.0  # seconds: Slurm sends no notifications, so it is polled
-_LOOKS_PER_PLACE = 10  # all jobs of a partition may be many
+_BETWEEN_LOOKS = 1.0  # seconds; what the job writes is seen at once
+_MOST_BETWEEN_QUERIES = 20  # looks: Slurm sends no notifications, and its controller serves all users
+_QUERIES_PER_PLACE = 5  # all jobs of a partition may be many
 _BETWEEN_TRIES = 5.0
 _LAST_LINES = 5
+_NODE_FAIL = "NODE_FAIL"
+_NOT_STARTED = "JobLaunchFailure"
 _IN_TURN = ("Priority", "Resources", "None", "")
 """Reasons of jobs that wait for their turn, and not for a time, another job or a person."""
 _MUCH = 0.25  # of the time that is left
@@ -163,7 +166,7 @@ class SlurmRun(RunLocation):
         """Wait until its job has begun the run; report its waits, and each large change."""
         name, told = self.directory.name, ""
         place: QueuePlace | None = None
-        for look in itertools.count():
+        for query in itertools.count():
             seen = self._look(say, pause)
             if seen is None or seen.is_over:
                 if seen is None or jobs.has_begun(self.directory, seen):
@@ -172,7 +175,7 @@ class SlurmRun(RunLocation):
             if jobs.has_begun(self.directory, seen):
                 return
             standing = seen.state if is_in_turn(seen) else seen.standing
-            found = find_place(self._job, seen) if look % _LOOKS_PER_PLACE == 0 else None
+            found = find_place(self._job, seen) if query % _QUERIES_PER_PLACE == 0 else None
             if not seen.is_ending and (standing != told or (found is not None and not found.is_about(place))):
                 place, told = found or place, standing
                 where = f", {found.describe()}" if found is not None else ""
@@ -180,7 +183,7 @@ class SlurmRun(RunLocation):
                     f": {seen.remedy} (`tflaunch down {name}` takes the job out of the queue)" if seen.remedy else ""
                 )
                 say(f"job {self._job} of run {name} is {seen.standing}{where}{remedy}")
-            pause(_BETWEEN_LOOKS)
+            self._await_query(query, pause)
 
     def begins_again(self, say: Callable[[str], None], pause: Callable[[float], None], *, is_lost: bool) -> bool:
         """Return whether Slurm starts its job again, as after the failure of a node."""
@@ -188,7 +191,8 @@ class SlurmRun(RunLocation):
         if end is not None and not end.is_over:
             return True
         if is_lost:
-            state = "" if end is None else f" ({end.state})"
+            lost = end and end.state == _NODE_FAIL and jobs.failed_nodes(end)
+            state = "" if end is None else f" ({end.state}{f' of {lost}' if lost else ''})"
             raise TflaunchError(f"Slurm has ended job {self._job}{state}; start the spec again", EXIT_INTERNAL)
         return False
 
@@ -244,11 +248,20 @@ class SlurmRun(RunLocation):
 
     def _wait_until_settled(self, say: Callable[[str], None], pause: Callable[[float], None]) -> SlurmJob | None:
         """Wait until a job whose supervisor is gone has ended, or is queued again."""
+        queries = itertools.count()
         while True:
             seen = self._look(say, pause)
             if seen is None or seen.is_over or seen.is_waiting or not jobs.has_begun(self.directory, seen):
                 return seen
+            self._await_query(next(queries), pause)
+
+    def _await_query(self, queries: int, pause: Callable[[float], None]) -> None:
+        """Pause until Slurm is asked again: ever later, but at once when the job has begun."""
+        begun = jobs.life_of(self.directory)
+        for _ in range(min(1 + queries, _MOST_BETWEEN_QUERIES)):
             pause(_BETWEEN_LOOKS)
+            if jobs.life_of(self.directory) != begun:
+                return
 
     def _look(self, say: Callable[[str], None], pause: Callable[[float], None]) -> SlurmJob | None:
         """Return the job's state, None if Slurm has no such job; report and retry errors."""
@@ -266,6 +279,11 @@ class SlurmRun(RunLocation):
 
     def _stillborn(self, seen: SlurmJob) -> str:
         """Return a message on a job that ended before its run began, and its last output."""
+        if seen.reason == _NOT_STARTED:
+            return (
+                f"Slurm could not start job {self._job} on {seen.node}, which probably does not see {self.directory}: "
+                "let TFLAUNCH_HOME be a directory that all nodes share"
+            )
         try:
             lines = (self.directory / SUPERVISOR_LOG).read_text("utf-8", "replace").splitlines()[-_LAST_LINES:]
         except OSError:

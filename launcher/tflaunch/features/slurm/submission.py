@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from tflaunch import private_files
@@ -29,6 +30,7 @@ from tflaunch.store import log_writer
 from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory, home
 from tflaunch_worker import file_trees
 from tflaunch_worker.readable import duration_words
+from tflaunch_worker.signals import CATCHABLE, number_of
 
 ENGINE = "slurm"
 """The engine that finds the nodes of a job."""
@@ -39,6 +41,13 @@ _SCRIPT = """\
 {options}
 exec {command}
 """
+_SIGNAL = r"((?:[RB]+:)?)(\w+)(?:@(\d+))?"
+_USUAL_LEAD = 60  # seconds, as sbatch has it
+_FOR_ANOTHER = {
+    "array": "would start the run several times: use --matrix",
+    "wait": "lets sbatch wait: `up` does that, and `tflaunch wait`",
+}
+"""Options of sbatch that a run cannot have, with what serves instead."""
 _OF_NODES = ("constraint", "cpus", "gpus", "gres", "mem", "nodes", "ntasks")
 _LEAST_KILL_WAIT = 5.0  # seconds: slurmd waits at least so long (_rpc_terminate_job in its req.c)
 _TO_NOTICE = 2.0  # seconds until the tasks of all nodes have TERM, and from KILL until their end is known
@@ -57,7 +66,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
     """
     spec, plan, warnings = _plan_on_assumed_nodes(file, order)
     ending = find_ending()
-    warnings += find_warnings(spec.timeouts.grace, ending)
+    warnings += _find_warnings(spec, plan, order, ending)
     placeholders.require_matrix_values(plan)
     check_extras(Launching(LaunchOptions(extras=order.extras), ENGINE, plan))
     read_secrets(plan.secrets)  # the job reads them again, with the environment that sbatch gives it
@@ -86,10 +95,17 @@ def check_spec(file: SpecFile, order: SpecOrder) -> list[Problem]:
     """
     spec, plan, problems = _plan_on_assumed_nodes(file, order)
     ending = find_ending()
-    problems += find_warnings(spec.timeouts.grace, ending)
-    problems += lives.find_warnings(spec.slurm, plan)
-    problems += try_script(_script(wanted(plan, spec, ending), ["true"]))
-    return problems + unshared_directories({"TFLAUNCH_HOME": home(), "the spec": Path(order.directory)})
+    parts = wanted(plan, spec, ending)
+    problems += try_script(_script(parts, ["true"]), _arguments(parts))
+    return problems + _find_warnings(spec, plan, order, ending)
+
+
+def _find_warnings(spec: Spec, plan: Plan, order: SpecOrder, ending: Ending) -> list[Problem]:
+    return [
+        *find_warnings(spec.timeouts.grace, ending),
+        *lives.find_warnings(spec.slurm, plan),
+        *unshared_directories({"TFLAUNCH_HOME": home(), "the spec": Path(order.directory)}),
+    ]
 
 
 def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan, list[Problem]]:
@@ -113,6 +129,9 @@ def _refused_fields(spec: Spec) -> list[Problem]:
     if spec.spares:
         message = "are hosts that the spec names, and `--on slurm` runs on nodes that have tasks from the start"
         problems.append(Problem.error("spares", message, "remove it"))
+    for name in _FOR_ANOTHER.keys() & spec.slurm.keys():
+        message, _, hint = _FOR_ANOTHER[name].partition(": ")
+        problems.append(Problem.error(f"slurm.{name}", message, f"remove it: {hint}"))
     return problems
 
 
@@ -149,8 +168,22 @@ def _on_assumed_nodes(file: SpecFile, order: SpecOrder) -> Spec:
 
 
 def load_spec(file: SpecFile, order: SpecOrder) -> Spec:
-    """Return a spec with the changes of its order."""
-    return load.load_spec(file, order.settings, order.name, order.command, os.environ)
+    """Return a spec with the changes of its order; its ``slurm.signal`` is what its tasks get as `stop_signal`.
+
+    Slurm sends it to steps, here those of the agents, or to the batch script, which is the supervisor.
+    """
+    spec = load.load_spec(file, order.settings, order.name, order.command, os.environ)
+    asked = re.fullmatch(_SIGNAL, spec.slurm.get("signal", ""))
+    if asked is None:
+        return spec
+    flag, name, early = asked.groups()
+    changes: dict[str, Any] = {
+        "slurm": {**spec.slurm, "signal": f"{'R' if 'R' in (flag or '') else ''}B:TERM@{early or 60}"}
+    }
+    number = int(name) if name.isdecimal() else number_of(name)
+    if "stop_signal" not in spec.model_fields_set and number in CATCHABLE:
+        changes["stop_signal"] = Signals(number).name.removeprefix("SIG")
+    return spec.model_copy(update=changes)
 
 
 def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[str, str]]) -> str:
@@ -159,10 +192,11 @@ def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[s
     first, *others = parts
     ours = {"output": str(directory.path / SUPERVISOR_LOG).replace("%", "%%"), "open-mode": "append"}
     command = own_command("supervise", str(directory.path))
-    text = _script([{**ours, **first}, *others], command)
+    parts = [{**ours, **first}, *others]
+    text = _script(parts, command)
     private_files.write_text(directory.path / jobs.SCRIPT_NAME, text)
     try:
-        job = jobs.run_command("sbatch", "--parsable", given=text).strip().partition(";")[0]
+        job = jobs.run_command("sbatch", *_arguments(parts), "--parsable", given=text).strip().partition(";")[0]
     except jobs.SlurmError as error:
         problem = refusal(error)
         code = EXIT_USAGE if isinstance(error, jobs.BadOptionError) else EXIT_PREFLIGHT
@@ -174,6 +208,11 @@ def _submit(directory: RunDirectory, order: SpecOrder, parts: Sequence[Mapping[s
 def _script(parts: Sequence[Mapping[str, str]], command: Sequence[str]) -> str:
     options = ["\n".join(f"#SBATCH {option}" for option in slurm.as_options(part)) for part in parts]
     return _SCRIPT.format(options="\n#SBATCH hetjob\n".join(options), command=shlex.join(command))
+
+
+def _arguments(parts: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the options also as arguments, since those in a script count less than SBATCH_… in the environment."""
+    return [word for part in parts for word in (":", *slurm.as_arguments(part))][1:]
 
 
 def problems_of_parts(spec: Spec) -> Iterator[Problem]:
@@ -256,10 +295,10 @@ def find_warnings(grace: float, ending: Ending) -> list[Problem]:
     return [Problem.warning("timeouts.grace", message, hint)]
 
 
-def try_script(script: str) -> list[Problem]:
+def try_script(script: str, arguments: Sequence[str] = ()) -> list[Problem]:
     """Return why Slurm would refuse a script or never start it; [] if it would start it."""
     try:
-        jobs.run_command("sbatch", "--test-only", given=script)
+        jobs.run_command("sbatch", *arguments, "--test-only", given=script)
     except jobs.SlurmError as error:
         return [refusal(error)]
     return []

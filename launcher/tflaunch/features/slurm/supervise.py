@@ -49,7 +49,7 @@ _WHY = {
     _NEAR_LIMIT: f"{lives.LIMIT}{{limit}} will soon be reached (slurm.time)",
     "PREEMPTION": "the job was preempted by another one",
     "JOB REQUEUE": "the job was put back into the queue",
-    "NODE FAILURE": "a node of the job has failed",
+    "NODE FAILURE": "node {nodes} of the job has failed",
 }
 
 
@@ -88,6 +88,7 @@ def _take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
         raise TflaunchError(f"{path} has no order for a run: {error}", EXIT_INTERNAL) from None
     if job := os.environ.get("SLURM_JOB_ID"):
         jobs.note_job(path, job)  # the run may have ended and been resubmitted by hand
+    _find_output(path / SUPERVISOR_LOG)
     restarts = _restart_count()
     if restarts:
         _move_aside(path, f"{jobs.EARLIER}{restarts}", f"spec{order.suffix}")
@@ -98,6 +99,14 @@ def _take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
     if logs.parent != path and not (path / "logs").is_symlink():
         (path / "logs").symlink_to(logs)
     return order, RunDirectory.existing(path, logs)
+
+
+def _find_output(log: Path) -> None:
+    """Let the supervisor's log be the file to which Slurm writes why it ends the job, if `slurm.output` moved that."""
+    output = os.readlink("/proc/self/fd/2")
+    if not log.is_file() and os.path.isfile(output):
+        log.unlink(missing_ok=True)
+        log.symlink_to(output)
 
 
 def _plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> tuple[Spec, Plan]:
@@ -201,8 +210,11 @@ def explain_term(directory: Path) -> str:
     reason = _NEAR_LIMIT if is_near else said[-1] if said else None
     if said and not is_near:  # the agents get it, too: tasks that hear it from Slurm must not hear it from us before
         time.sleep(_HEARD_EVERYWHERE)
+    if reason is None:
+        return ""
     limit = "" if job is None else f" of {job.time_limit}"
-    return "" if reason is None else _WHY.get(reason, f"Slurm ends the job: {reason.lower()}").format(limit=limit)
+    why = _WHY.get(reason.partition(",")[0], f"Slurm ends the job: {reason.lower()}")  # what follows is where to look
+    return why.format(limit=limit, nodes=jobs.failed_nodes(job) if job else "").replace("node  of", "a node of")
 
 
 def explain_preemption(directory: Path) -> str:
