@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
 from tflaunch.agents.calls import Begin, Waiter
+from tflaunch.errors import describe_os_error
 from tflaunch.records import Range, read_record
 from tflaunch_worker import fields, schema
 from tflaunch_worker.agent import orders
@@ -101,7 +102,7 @@ class Upload:
                 self._room -= 1
                 self._begin(self._kind, Waiter(self._answered, refused=self._refused), piece.body, **piece.about)
         except OSError as error:
-            self._finish(answer, f"{error.filename}: {error.strerror}" if error.filename else str(error))
+            self._finish(answer, describe_os_error(error))
             return
         if self._room == self._ahead and not self._is_over:
             self._finish(answer, "")

@@ -5,8 +5,6 @@ to as many other hosts as the plan wants. The job's state says what is to be don
 one supervisor: what was asked over a lost link is asked again.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 
@@ -14,6 +12,7 @@ from tflaunch.core.annotations import CheckpointNotCopied
 from tflaunch.core.events import CheckpointCopied
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.states import CHECKPOINT, HostPhase
+from tflaunch.errors import describe_os_error
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint
 from tflaunch.features.checkpoints.checkpoint_restore import Restore, directory_of, workdir_of, writer_of
@@ -135,7 +134,7 @@ class CheckpointKeeper(Watcher):
         try:
             kept = self._copies.add(checkpoint)
         except OSError as error:
-            self._warn(checkpoint.writer, f"{error.filename}: {error.strerror}")
+            self._warn(checkpoint.writer, describe_os_error(error))
             return None
         self._refusing.clear()
         self._warned.discard(checkpoint.writer)

@@ -3,12 +3,11 @@
 What waits for a host is forgotten with the link, and begun again by the waiter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 from tflaunch.agents.calls import Begin, Call, Waiter
+from tflaunch.errors import describe_os_error
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.fetched_files import FetchedFile
 from tflaunch.features.uploads import HashedFile, Piece, Upload, read_wanted
@@ -123,7 +122,7 @@ class CheckpointLink:
             file, *rest = missing
             part = copies.begin(file)
         except OSError as error:
-            done(_reason(error))
+            done(describe_os_error(error))
             return
 
         def stored(problem: str) -> None:
@@ -144,7 +143,7 @@ class CheckpointLink:
             try:
                 arrived.append(body)
             except OSError as error:
-                done(_reason(error))
+                done(describe_os_error(error))
                 return
             if body:
                 self._fetch_rest(file, arrived, done)
@@ -158,7 +157,7 @@ class CheckpointLink:
         try:
             problem = "" if arrived.is_intact() else f"{file.path} changed while it was copied"
         except OSError as error:
-            problem = _reason(error)
+            problem = describe_os_error(error)
         done(problem)
 
     def store(self, copies: CheckpointCopies, files: Sequence[HashedFile], kept: Sequence[str], done: Done) -> None:
@@ -204,10 +203,6 @@ def _pieces(copies: CheckpointCopies, file: HashedFile, offset: int) -> Iterator
 
 def _problem(message: dict[str, Any]) -> str:
     return printable(fields.text(message, "problem"), 500)
-
-
-def _reason(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def _read_checkpoint(found: Any) -> FoundCheckpoint:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tflaunch import private_files, records
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.features import notes
 from tflaunch.features.kubernetes import cluster_objects, kubectl
 from tflaunch.features.kubernetes.kubectl import POD_CONTAINER, KubectlError, KubernetesPlan, made_in
 from tflaunch.features.kubernetes.pod_state import PodState, read_pods
@@ -36,10 +37,7 @@ def write_note(directory: Path, cluster: KubernetesPlan) -> None:
 
 def read_note(directory: Path) -> KubernetesPlan | None:
     """Return the cluster with a run's supervisor and files; None if they are here."""
-    try:
-        return KubernetesPlan(**wire.parse((directory / NOTE_NAME).read_bytes()))
-    except (OSError, TypeError, ValueError):
-        return None
+    return notes.read_note(KubernetesPlan, directory / NOTE_NAME)
 
 
 def remove_note(directory: Path) -> None:
@@ -299,7 +297,8 @@ def find_runs(settings: Sequence[str]) -> list[Path]:
 def _run_of(job: Mapping[str, Any], where: KubernetesPlan) -> tuple[str, KubernetesPlan]:
     about = job["metadata"]
     try:
-        cluster = KubernetesPlan(**wire.parse(about["annotations"][cluster_objects.NOTE_MARK].encode()))
+        note = wire.parse(about["annotations"][cluster_objects.NOTE_MARK].encode())
+        cluster = records.read_record(KubernetesPlan, note)
     except ValueError as error:
         raise KubectlError(f"the note of Job {about['name']} cannot be read: {error}") from None
     cluster = cluster._replace(context=where.context, config=where.config, namespace=where.namespace)

@@ -8,17 +8,17 @@ it has begun them all; the kernel releases the lock when the process dies. A run
 
 import fcntl
 import functools
-import json
 import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.features.notes import read_note, write_note
 from tflaunch.features.queue.queue_order import Share
 from tflaunch.store.run_dir import JOURNAL_NAME, home, runs_directory
 from tflaunch_worker import linux
@@ -36,20 +36,26 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _PATIENCE = 1.0  # seconds, for another process that decides
 
 
+def _check_ticket(name: str, value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(rf"\d{{{_DIGITS}}}-\d+", value):
+        return value
+    raise ValueError(f"field {name!r} must be the name of a ticket")
+
+
 class Entry(NamedTuple):
     """A run that waits.
 
     Attributes:
-        run: its name.
         needs: what it needs of each machine.
         values: the values with which `--matrix` has made it.
         ticket: the name of its ticket.
+        run: its name.
     """
 
-    run: str
     needs: Mapping[str, Share]
     values: Mapping[str, str]
-    ticket: str
+    ticket: Annotated[str, _check_ticket]
+    run: str
 
     @property
     def queued(self) -> float:
@@ -101,9 +107,7 @@ def issue(runs: Sequence[tuple[Path, Mapping[str, Share], Mapping[str, str]]]) -
         file.writelines(f"{run.name}\n" for run, _, _ in runs)
     hidden.rename(path)
     for run, needs, values in runs:
-        shares = {machine: share._asdict() for machine, share in needs.items()}
-        entry = {"needs": shares, "values": dict(values), "ticket": path.name}
-        private_files.replace_text(run / QUEUED, json.dumps(entry))
+        write_note(run / QUEUED, Entry(needs, values, path.name, run.name))
     return path, descriptor
 
 
@@ -131,24 +135,13 @@ def waits(run: Path) -> bool:
 
 def read_entry(run: Path) -> Entry | None:
     """Return the entry of a run that waits, or has died waiting, else None."""
-    try:
-        return _read_entry(run) if os.path.lexists(run / QUEUED) else None
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
-        return None  # it has just left the queue; or its user has changed the file, and it does not begin
+    # Each process of the queue reads all of them, again and again. One that is damaged never begins.
+    return _read_entry(run) if os.path.lexists(run / QUEUED) else None
 
 
-@functools.lru_cache(maxsize=10_000)  # each process of the queue reads all of them, again and again
-def _read_entry(run: Path) -> Entry:
-    data = json.loads((run / QUEUED).read_bytes())
-    needs = {str(machine): _read_share(**share) for machine, share in data["needs"].items()}
-    values = {str(name): str(value) for name, value in data["values"].items()}
-    if not re.fullmatch(rf"\d{{{_DIGITS}}}-\d+", data["ticket"]):
-        raise ValueError(data["ticket"])
-    return Entry(run.name, needs, values, data["ticket"])
-
-
-def _read_share(gpus: int | None, devices: Sequence[str]) -> Share:
-    return Share(None if gpus is None else int(gpus), tuple(map(str, devices)))
+@functools.lru_cache(maxsize=10_000)
+def _read_entry(run: Path) -> Entry | None:
+    return read_note(Entry, run / QUEUED)
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -184,17 +177,13 @@ def leave(run: Path) -> None:
 def refuse(run: Path, refusal: Refusal) -> None:
     """Record that a run does not begin."""
     with suppress(OSError):  # the run has been deleted; or the disk is full, and the run counts as killed
-        private_files.replace_text(run / _REFUSED, json.dumps(refusal._asdict()))
+        write_note(run / _REFUSED, refusal)
         leave(run)
 
 
 def read_refusal(run: Path) -> Refusal | None:
     """Return why a run of the queue did not begin, None if it did, or waits."""
-    try:
-        data = json.loads((run / _REFUSED).read_bytes())
-        return Refusal(str(data["reason"]), int(data["exit_code"]))
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
+    return read_note(Refusal, run / _REFUSED)
 
 
 def has_begun(run: Path) -> bool:

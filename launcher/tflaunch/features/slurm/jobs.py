@@ -1,7 +1,6 @@
 """Jobs of Slurm: its own commands, and the files of the runs that are jobs."""
 
 import functools
-import json
 import math
 import os
 import re
@@ -10,12 +9,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, TflaunchError
+from tflaunch.features.notes import read_note, write_note
 from tflaunch.store.run_dir import runs_directory
-from tflaunch_worker import wire
 from tflaunch_worker.readable import exit_words
 
 _PATIENCE = 60.0  # seconds; a busy controller is slow
@@ -71,6 +70,19 @@ class BadOptionError(SlurmError):
 
 class NoSlurmError(SlurmError):
     """This machine has no Slurm commands."""
+
+
+def _check_number(name: str, value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(_JOB, value):
+        return value
+    raise ValueError(f"field {name!r} must be the ID of a job")
+
+
+class _Note(NamedTuple):
+    """The job of a run; ``is_over``: Slurm need not be asked for it again."""
+
+    job: Annotated[str, _check_number]
+    is_over: bool = False
 
 
 class SlurmJob(NamedTuple):
@@ -271,12 +283,13 @@ def host_names(nodes: str) -> list[str]:
 
 def note_job(directory: Path, job: str) -> None:
     """Record the job ID of a run."""
-    private_files.replace_text(directory / _JOB_NAME, json.dumps({"job": job}))
+    write_note(directory / _JOB_NAME, _Note(job))
 
 
 def job_of(directory: Path) -> str | None:
     """Return the job ID of a run, None if it is not a Slurm job."""
-    return _read(directory).get("job")
+    note = read_note(_Note, directory / _JOB_NAME)
+    return None if note is None else note.job
 
 
 def note_life(directory: Path, restarts: int) -> None:
@@ -314,14 +327,14 @@ def current_job(directory: Path) -> SlurmJob | None:
     Raises:
         SlurmError: Slurm cannot be queried.
     """
-    known = _read(directory)
-    if "job" not in known or known.get("is_over"):
+    note = read_note(_Note, directory / _JOB_NAME)
+    if note is None or note.is_over:
         return None
-    job = find_job(known["job"])
+    job = find_job(note.job)
     if job is not None and not job.is_over:
         return job
     with suppress(OSError):  # it only saves asking Slurm again
-        private_files.replace_text(directory / _JOB_NAME, json.dumps({**known, "is_over": True}))
+        write_note(directory / _JOB_NAME, note._replace(is_over=True))
     return None
 
 
@@ -347,12 +360,3 @@ def _here(directory: Path) -> Path:
         private_files.make_directories(path.parent)
         path.symlink_to(directory)
     return path
-
-
-def _read(directory: Path) -> dict[str, str]:
-    try:
-        known = wire.parse((directory / _JOB_NAME).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    job = known.get("job") if isinstance(known, dict) else None
-    return known if isinstance(job, str) and re.fullmatch(_JOB, job) else {}

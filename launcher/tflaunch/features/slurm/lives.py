@@ -1,14 +1,13 @@
 """Whether a run goes on after the time limit of its job: Slurm starts the job again, as the same run."""
 
-import json
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tflaunch import private_files
 from tflaunch.core.job_state import Job
 from tflaunch.core.restart_budget import Reached
 from tflaunch.errors import Problem
+from tflaunch.features.notes import read_note, write_note
 from tflaunch.features.render.slurm import AT_LIMIT, NO_REQUEUE, REQUEUE
 from tflaunch.features.slurm import jobs
 from tflaunch.plan.model import Plan
@@ -82,9 +81,10 @@ class PastLimit(Watcher):
         lives = jobs.earlier_lives(self._directory)
         earlier = Reached()
         for life in lives:
-            earlier = earlier.furthest(_read(life))
+            reached = read_note(Reached, life / jobs.REACHED_NAME)  # None: it ended in another way
+            earlier = earlier.furthest(reached or Reached())
         reached, has_saved = self._reached(job)
-        private_files.write_text(self._directory / jobs.REACHED_NAME, json.dumps(reached))
+        write_note(self._directory / jobs.REACHED_NAME, reached)
         if not has_saved and self._choice == _ALLOWED:
             return f"its tasks have written no checkpoint into their directories; {_HOW}"
         knows_nothing = has_saved and not any((*reached, *earlier))
@@ -127,10 +127,3 @@ def put_back(job: str) -> None:
 def lost(directory: Path) -> int:
     """Return how many of a job's earlier executions did not end at the time limit."""
     return sum(not (life / jobs.REACHED_NAME).exists() for life in jobs.earlier_lives(directory))
-
-
-def _read(life: Path) -> Reached:
-    try:
-        return Reached(*map(int, json.loads((life / jobs.REACHED_NAME).read_text())))
-    except (OSError, ValueError, TypeError):
-        return Reached()  # it ended in another way
