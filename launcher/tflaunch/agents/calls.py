@@ -39,7 +39,7 @@ class Waiter(NamedTuple):
     """
 
     answered: Take = _ignore
-    lost: Callable[[str], None] = _ignore
+    lost: Callable[[str], object] = _ignore
     told: Take = _refuse_part
     refused: Callable[[str], None] | None = None
 

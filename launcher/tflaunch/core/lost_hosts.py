@@ -62,14 +62,11 @@ def returned_hosts(job: Job) -> list[str]:
     """
     if job.plan.strategy != "multi_worker_mirrored":
         return []
-    missing = [job.hosts[host] for host in job.excluded_hosts if _trains(job, job.hosts[host].stands_for)]
+    excluded = [job.hosts[host] for host in job.excluded_hosts]
+    missing = [host for host in excluded if any(map(policy.in_gang, job.original.on_host(host.stands_for)))]
     back = [host.host for host in missing if host.phase is HostPhase.CONNECTED]
     down = [host for host in missing if host.phase is HostPhase.DOWN]
     return [*back, *spares.ready(job)[: len(down)]]
-
-
-def _trains(job: Job, host: str) -> bool:
-    return any(policy.in_gang(task) for task in job.original.on_host(host))
 
 
 def grows_at(job: Job) -> float | None:

@@ -17,7 +17,7 @@ class TaskPorts:
         self._link = link
         self._watch = host.watch_ports(self._opened)
         self._attempts: dict[str, int] = {}
-        host.fence.tell_refused(self._outsider_refused)
+        host.fence.tell_refused(lambda task, source: link.say("outsider_refused", task=task, source=source))
 
     # ---- before tasks start
 
@@ -92,6 +92,3 @@ class TaskPorts:
     def _peer_seen(self, source: str) -> None:
         if self._host.fence.lacks(source):
             self._link.say("peer_seen", source=source)
-
-    def _outsider_refused(self, task: str, source: str) -> None:
-        self._link.say("outsider_refused", task=task, source=source)

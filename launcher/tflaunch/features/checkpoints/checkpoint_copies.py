@@ -5,8 +5,6 @@ checkpoints/0007-ckpt-120/...     a checkpoint; files with the same content are 
 checkpoints/.parts/HASH           what has arrived of a file
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

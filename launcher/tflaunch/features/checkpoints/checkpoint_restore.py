@@ -1,7 +1,5 @@
 """Put the newest checkpoint on the hosts on which the tasks of an attempt start."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """What is wrong with `sync` in a spec."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

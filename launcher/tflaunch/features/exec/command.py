@@ -12,7 +12,6 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple
 
 import click
@@ -260,7 +259,7 @@ class OwnTerminal:
         """Take it over, and give it back as it was."""
         before = termios.tcgetattr(self._descriptor)
         # After a stop, which CONT ends, a shell has changed its modes.
-        with handle_signals((signal.SIGWINCH, signal.SIGCONT), self._note_change):
+        with handle_signals((signal.SIGWINCH, signal.SIGCONT), lambda *_: os.write(self._changed, b"!")):
             tty.setraw(self._descriptor, termios.TCSADRAIN)
             try:
                 yield
@@ -279,6 +278,3 @@ class OwnTerminal:
         """Its columns and rows, by these names."""
         columns, rows = terminal.size(self._descriptor)
         return {"columns": columns, "rows": rows}
-
-    def _note_change(self, number: int, frame: FrameType | None) -> None:
-        os.write(self._changed, b"!")

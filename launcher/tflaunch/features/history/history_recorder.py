@@ -1,7 +1,5 @@
 """Record what the tasks of a run report and use over time, in a bounded file."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """`init`: write a first spec."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -159,7 +159,8 @@ def job(cluster: kubectl.KubernetesPlan, run: str, parts: int, user: str) -> dic
 
     ``parts`` is the number of parts of its order; ``user`` starts the run, and other machines find it by this name.
     """
-    name, given = launcher_name(cluster), _given(cluster)
+    name = launcher_name(cluster)
+    given = {"labels": {}, "annotations": {}, "pod": [], "container": [], **json.loads(cluster.supervisor)}
     sources = [
         {"secret": {"name": _part_name(cluster, number), "items": [{"key": "part", "path": f"{number:02}"}]}}
         for number in range(parts)
@@ -210,11 +211,6 @@ def job(cluster: kubectl.KubernetesPlan, run: str, parts: int, user: str) -> dic
     }
     spec = {"parallelism": 0, "backoffLimit": _MOST_FAILURES, "template": template}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec}
-
-
-def _given(cluster: kubectl.KubernetesPlan) -> dict[str, Any]:
-    """Return what the user says of the supervisor's Job."""
-    return {"labels": {}, "annotations": {}, "pod": [], "container": [], **json.loads(cluster.supervisor)}
 
 
 def owned(

@@ -78,6 +78,9 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
         server_program: the path of the program for `server: true` on this machine.
         spec: the source of the image (by default the variable IMAGE), and of the tasks' resources and volumes.
     """
+    stop_signal = {} if plan.stop_signal == "TERM" else {"stop_signal": f"SIG{plan.stop_signal}"}
+    why = ":?a secret of the spec is read from it"  # in the environment of whoever starts Compose
+    secrets = {name: f"${{{source.env}{why}}}" for name, source in plan.secrets.items()}
     owners: dict[str, str] = {}
     services: dict[str, Any] = {}
     gpus = itertools.count()  # all containers run on one machine, whatever hosts the spec names
@@ -92,9 +95,9 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
             "init": True,
             "command": [_escaped(word) for word in ("sh", "-c", _TASK, _service(process.task), *_command(process))],
             "working_dir": _escaped(process.workdir),
-            "environment": {**_environment(process), **_secrets(plan)},
+            "environment": {**_environment(process), **secrets},
             "volumes": mounted,
-            **({} if process.role == SIDECAR else _stop_signal(plan)),
+            **({} if process.role == SIDECAR else stop_signal),
             "stop_grace_period": f"{plan.timeouts.grace:g}s",
             **_resources(spec.resources(process.role), list(itertools.islice(gpus, len(devices(process) or ())))),
             **(_BOARD if tensorboard.is_board(process) else _network(process, owner)),
@@ -107,10 +110,6 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     return yaml_text.written(
         head, {"services": services, "volumes": {**{name: {} for name in named}, _VOLUME: in_memory}}
     )
-
-
-def _stop_signal(plan: Plan) -> dict[str, str]:
-    return {} if plan.stop_signal == "TERM" else {"stop_signal": f"SIG{plan.stop_signal}"}
 
 
 def _waiter(plan: Plan, spec: Spec) -> dict[str, Any]:
@@ -161,11 +160,6 @@ def _environment(process: TaskPlan) -> dict[str, str | None]:
     unset = dict.fromkeys(process.unset, "")
     env = without_devices(process).env if devices(process) else process.env
     return {**unset, **{name: _escaped(value) for name, value in env.items() if _KEPT_BY_SH.fullmatch(name)}}
-
-
-def _secrets(plan: Plan) -> dict[str, str]:
-    """Return references to the variables of whoever starts Compose."""
-    return {name: f"${{{source.env}:?a secret of the spec is read from it}}" for name, source in plan.secrets.items()}
 
 
 def _escaped(text: str) -> str:

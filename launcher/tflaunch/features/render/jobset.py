@@ -220,7 +220,8 @@ def template(plan: Plan, tasks: Sequence[TaskPlan], directory: str, spec: Spec) 
             }
         ]
     fields = {"terminationGracePeriodSeconds": math.ceil(plan.timeouts.grace)}
-    env = [*_environment(tasks), *_secrets(plan)]
+    of_secret = {name: {"secretKeyRef": {"name": plan.name, "key": name}} for name in sorted(plan.secrets)}
+    env = [*_environment(tasks), *({"name": name, "valueFrom": source} for name, source in of_secret.items())]
     pod = pod_spec(spec, first.role, len(devices(first) or ()), fields, container, env)
     return {"metadata": _marks(plan, spec), "spec": pod}
 
@@ -260,13 +261,6 @@ def _environment(tasks: Sequence[TaskPlan]) -> list[dict[str, Any]]:
         field = {"fieldRef": {"fieldPath": _INDEX_FIELD}}
         env.insert(0, {"name": _INDEX, "valueFrom": field})  # before the variables that use it
     return env
-
-
-def _secrets(plan: Plan) -> list[dict[str, Any]]:
-    """Return references to the Secret with the name of the job."""
-    return [
-        {"name": name, "valueFrom": {"secretKeyRef": {"name": plan.name, "key": name}}} for name in sorted(plan.secrets)
-    ]
 
 
 def secrets_head(plan: Plan, kubectl: str) -> str:

@@ -182,10 +182,6 @@ def gpus_of_roles(spec: Spec) -> Iterator[Problem]:
             yield Problem.error(f"hosts.{name}.gpus", message, "set container.resources.gpu, or gpus in roles")
 
 
-def _as_it_is(spec: Spec) -> Spec:
-    return spec
-
-
 class Engine(NamedTuple):
     """How a spec is rendered for an engine.
 
@@ -196,7 +192,7 @@ class Engine(NamedTuple):
 
     write: Callable[[Plan, str, str, Spec], str]
     rules: tuple[Rule, ...]
-    placed: Callable[[Spec], Spec] = _as_it_is
+    placed: Callable[[Spec], Spec] = lambda spec: spec
     has_server: bool = False
     first_port: int = FIRST_PORT
 

@@ -61,7 +61,9 @@ class HostSetup(Watcher):
         for setup, task in setups.items():
             answered, refused = partial(self._take, host, partial(finish, setup)), partial(self._refuse, host)
             about = {**self._program_of(setup, task), "files": setup.files, "limit": self._job.plan.timeouts.setup}
-            session.calls.begin("set_up", Waiter(answered, partial(self._lose, host), refused=refused), **about)
+            session.calls.begin(
+                "set_up", Waiter(answered, lambda _: self._asked.pop(host, None), refused=refused), **about
+            )
         mailbox = self._supervision.mailbox
         mailbox.call_at(mailbox.now() + _NOTICED_AFTER, self._tell)
 
@@ -94,9 +96,6 @@ class HostSetup(Watcher):
         self._refused[host] = self._job.attempt
         self._asked.pop(host, None)
         self._supervision.mailbox.put(HostRefused(host, SETUP, problem, tuple(lines or ())))
-
-    def _lose(self, host: str, reason: str) -> None:
-        self._asked.pop(host, None)
 
     def _tell(self) -> None:
         """Say once which hosts the job waits for."""
