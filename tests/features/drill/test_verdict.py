@@ -48,7 +48,8 @@ def kinds(verdict: Verdict) -> list[str]:
 
 
 def test_a_training_that_goes_on_from_its_checkpoint_is_proved() -> None:
-    verdict = judged(curve(41, 100, 60.0))
+    note = [FileEvent(41.0, MOVED, "training.json"), FileEvent(58.0, READ, "training.json")]  # says when it was made
+    verdict = judged(curve(41, 100, 60.0), [*SAVED, *note])
     assert (verdict.verdict, kinds(verdict)) == ("proved", ["resumed"])
     assert verdict.findings[0].sentence == "resumed at step 40 from ckpt-40.h5; 10 steps lost, and it took 9.5 s"
 

@@ -51,7 +51,8 @@ class SavedFiles:
     def read_after(self) -> list[str]:
         """Return what was read after the fault and may be of a checkpoint, the newest last."""
         written = {event.path for event in self._written if event.time < self._first_step and _may_be_state(event.path)}
-        return sorted({_shown(path) for path in _paths(self._reads()) if path in written}, key=_number_of)
+        read = {_shown(path) for path in _paths(self._reads()) if path in written}
+        return sorted(read, key=lambda path: (not _NOTE.search(path), _number_of(path)))
 
     def states_read(self) -> list[str]:
         """Return the files of checkpoints that were read after the fault, if written before the next step."""
