@@ -383,18 +383,20 @@ def test_a_killed_drill_goes_at_once_with_its_runs_and_a_kept_one_by_its_age(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(monkeypatch, 0)
-    for name in ("killed", "live", "kept-old", "kept-new"):
+    for name in ("killed", "live", "kept-old", "kept-new", "half-removed"):
         (home / "drills" / name / "1").mkdir(parents=True, mode=0o700)
         (home / "drills" / name / "lock").touch()
     (home / "drills").chmod(0o700)
-    os.utime(home / "drills/kept-old", (NOW - 8 * DAY,) * 2)
+    (home / "drills/half-removed/lock").unlink()
+    for name in ("kept-old", "half-removed"):
+        os.utime(home / "drills" / name, (NOW - 8 * DAY,) * 2)
     drills.note_run(home / "drills/killed", run.name)
     with open(home / "drills/live/lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = prune.find_old(RetentionPlan(10, 7 * DAY), NOW)
         assert [old.path for old in found.runs] == [run]
-        assert [each.path.name for each in found.cached] == ["kept-old", "killed"]
-        assert [agent_caches.remove_cached(each) for each in found.cached] == [True, False], "it names its runs"
+        assert [each.path.name for each in found.cached] == ["half-removed", "kept-old", "killed"]
+        assert [agent_caches.remove_cached(each) for each in found.cached] == [True, True, False], "it names its runs"
         prune.remove_left_of_drills(NOW)
         assert not run.exists()
         assert sorted(path.name for path in (home / "drills").iterdir()) == ["kept-new", "live"]

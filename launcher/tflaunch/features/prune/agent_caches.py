@@ -85,7 +85,7 @@ def _is_unused(kind: str, path: Path, limit: float) -> bool:
         return False
     private_files.require_own(path.parent)
     if kind == "drill":
-        return is_left or path.name.startswith(drills.KEPT)
+        return linux.is_lock_free(str(path / drills.LOCK)) is not False
     name = _NAME.fullmatch(path.name)
     if name is None or kind == "code":
         return name is not None and stat.S_ISREG(status.st_mode)
