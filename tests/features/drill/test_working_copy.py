@@ -42,7 +42,7 @@ def test_a_copy_has_the_files_and_leads_where_the_original_leads(tmp_path: Path,
     os.mkfifo(job / "pipe")
     (job / "data").symlink_to("../data")
     (job / "model.py").symlink_to("lib/model.py")
-    assert copy_directory(job, tmp_path / "copy", [".git"], with_states=False) == []
+    assert copy_directory(job, tmp_path / "copy", [".git"], with_single=False) == []
     assert sorted(os.listdir(tmp_path / "copy")) == [".venv", "data", "lib", "model.py", "train.py"]
     assert (tmp_path / "copy/data").resolve() == outside
     assert (tmp_path / "copy/model.py").resolve() == tmp_path / "copy/lib/model.py"
@@ -53,7 +53,7 @@ def test_a_directory_that_is_too_large_is_refused(tmp_path: Path, job: Path) -> 
     with (job / "data").open("wb") as file:
         file.truncate(5 << 30)  # without using the disk
     with pytest.raises(TflaunchError, match=r"has 5\.0G, which a drill does not copy; move data"):
-        copy_directory(job, tmp_path / "copy", [], with_states=True)
+        copy_directory(job, tmp_path / "copy", [], with_single=True)
 
 
 def test_places_outside_are_named_if_a_training_may_write_there(tmp_path: Path, job: Path) -> None:
@@ -74,34 +74,24 @@ def test_places_outside_are_named_if_a_training_may_write_there(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("files", "left_out"),
+    ("files", "left_out", "of_several"),
     [
-        (["ckpt/checkpoint", "ckpt/ckpt-1.index", "ckpt/ckpt-1.data-00000-of-00001"], "all"),
-        (["backup/latest.weights.h5", "backup/training_metadata.json"], "all"),
-        (["ckpt/step-10.npz", "ckpt/latest.pkl"], "all"),
-        (
-            [
-                "mnist.npz",
-                "train.h5",
-                "metadata.json",
-                "labels/meta.json",
-                "checkpoint.py",
-                "runs/events.out.tfevents.1",
-            ],
-            "",
-        ),
+        ("ckpt/checkpoint ckpt/ckpt-1.index ckpt/ckpt-1.data-00000-of-00001", 3, 3),
+        ("backup/latest.weights.h5 backup/training_metadata.json", 2, 0),
+        ("ckpt/step-10.npz ckpt/latest.pkl ckpt/step-20.npz", 3, 2),
+        ("mnist.npz train.h5 metadata.json labels/meta.json checkpoint.py runs/events.out.tfevents.1", 0, 0),
     ],
 )
 def test_a_copy_has_no_checkpoints_of_earlier_trainings(
-    tmp_path: Path, job: Path, files: list[str], left_out: str
+    tmp_path: Path, job: Path, files: str, left_out: int, of_several: int
 ) -> None:
-    for name in files:
+    for name in files.split():
         (job / name).parent.mkdir(parents=True, exist_ok=True)
         (job / name).write_text("")
-    assert copy_directory(job, tmp_path / "copy", [], with_states=False) == (sorted(files) if left_out else [])
-    assert copy_directory(job, tmp_path / "other", [], with_states=True) == []
-    assert all((tmp_path / "other" / name).exists() for name in files)
-    assert any((tmp_path / "copy" / name).exists() for name in files) is not bool(left_out)
+    for expected, with_single in ((left_out, False), (of_several, True)):
+        copy = tmp_path / f"copy-{with_single}"
+        out = copy_directory(job, copy, [], with_single=with_single)
+        assert (len(out), {name for name in files.split() if not (copy / name).exists()}) == (expected, set(out))
 
 
 def test_what_a_killed_drill_has_left_is_removed_by_the_next(home: Path) -> None:

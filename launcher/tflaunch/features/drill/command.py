@@ -214,7 +214,7 @@ class _Rehearsals:
         if not self._is_here:
             self._count += 1
             copy = training.scratch / str(self._count)
-            left_out = copy_directory(training.directory, copy, _EXCLUDED, with_states=self._left_out is None)
+            left_out = copy_directory(training.directory, copy, _EXCLUDED, with_single=self._left_out is None)
             if self._left_out == [] and left_out:
                 self._left_out = left_out
                 more = f" and {counted(len(left_out) - 1, 'other file')}" if left_out[1:] else ""
@@ -238,14 +238,15 @@ class _Rehearsals:
         """
         calm = self.play(None)
         if calm.exit_code and not calm.is_stopped and not calm.source() and self._left_out:
-            say("it fails without these checkpoints, so it gets them")
+            say("it fails without these checkpoints, so it gets those that are not one of several")
             self._left_out = None
             calm = self.play(None)
         if calm.exit_code and not calm.is_stopped:
             lines = [line for line in calm.summary.split("\n") if not line.startswith(("logs: ", "next: "))]
             raise _CannotTellError("the undisturbed training failed in a copy of its directory: " + "\n".join(lines))
         if not calm.source():
-            raise _CannotTellError(_NO_STEPS)
+            text = "; it may have gone on from a checkpoint in the directory, where it was at its end"
+            raise _CannotTellError(_NO_STEPS + (text if self._left_out is None else ""))
         return calm
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import ast
 import fcntl
 import os
+import re
 import shutil
 import stat
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -75,14 +77,14 @@ def drill_directory(*, is_kept: bool) -> Iterator[Path]:
         os.close(lock)
 
 
-def copy_directory(source: Path, target: Path, exclude: Sequence[str], *, with_states: bool) -> list[str]:
+def copy_directory(source: Path, target: Path, exclude: Sequence[str], *, with_single: bool) -> list[str]:
     """Copy a directory without what matches ``exclude``; links that lead out of it stay links to there.
 
     Args:
         source: the directory.
         target: the copy, which does not exist yet.
         exclude: patterns of names that are left out.
-        with_states: whether it gets the checkpoints that earlier trainings have left.
+        with_single: whether checkpoints that are not one of several of a training are copied, too.
 
     Returns:
         The checkpoints that were left out.
@@ -98,7 +100,7 @@ def copy_directory(source: Path, target: Path, exclude: Sequence[str], *, with_s
     def leave_out(directory: str, names: list[str]) -> set[str]:
         paths = {name: os.path.join(directory, name) for name in names}
         own = {name for name, path in paths.items() if os.path.realpath(path) == home or _is_special(path)}
-        left = {} if with_states else _states_of(paths, root)
+        left = _states_of(paths, root, with_single=with_single)
         states.update(left.values())
         return ignored(directory, names) | own | set(left)
 
@@ -121,10 +123,13 @@ def copy_directory(source: Path, target: Path, exclude: Sequence[str], *, with_s
     return sorted(states)
 
 
-def _states_of(paths: Mapping[str, str], root: Path) -> dict[str, str]:
+def _states_of(paths: Mapping[str, str], root: Path, *, with_single: bool) -> dict[str, str]:
     """Return the checkpoints in a directory, relative to the root; what only has the name of a note is none."""
     relative = {name: os.path.relpath(path, root) for name, path in paths.items() if not os.path.isdir(path)}
     states = {name: path for name, path in relative.items() if is_output(path)}
+    if with_single and "checkpoint" not in states:  # TensorFlow's note of several
+        same = Counter(re.sub(r"\d+", "0", name) for name in states)
+        states = {name: path for name, path in states.items() if same[re.sub(r"\d+", "0", name)] > 1}
     return {} if all(map(is_note, states)) else states
 
 
