@@ -166,6 +166,7 @@ def test_without_a_lease_there_is_nothing_to_take_over(launch: Launch) -> None:
     run = begin(launch, launch.shell("echo up; sleep 9999"), "up")
     ended = launch.run("up", "--resume", run, code=125)
     assert "timeouts.lease is 0" in ended.stderr
+    assert launch.status()["next_commands"] == []
     wait_until(lambda: not launch.survivors())  # its guard may not have exited yet
 
 

@@ -218,7 +218,10 @@ def _status_of_journal(directory: Path) -> Status:
         seen = runs.look_at_hosts(directory)
         hosts = tuple(_corrected_host(host, seen[host.host]) for host in current.hosts)
         tasks = tuple(_corrected_task(task, seen[task.host]) for task in current.tasks)
-        return assessment.assessed(current._replace(hosts=hosts, tasks=tasks), time.time(), verbs)
+        found = assessment.assessed(current._replace(hosts=hosts, tasks=tasks), time.time(), verbs)
+        if observer.job.plan.lease == 0:  # nothing can take it over
+            return found._replace(because=f"{found.because}; start its spec again", next_commands=())
+        return found
     return current
 
 

@@ -72,7 +72,8 @@ def _after_end(run: str, state: str, task: str | None, verbs: Collection[str]) -
     if state != "failed":
         return ()
     why = (("tflaunch", "explain", run),) if "explain" in verbs else ()
-    return (*why, ("tflaunch", "logs", run, *([task] if task is not None else [])))
+    logs = (("tflaunch", "logs", run, *([task] if task is not None else [])),) if task is not None or not why else ()
+    return (*why, *logs)
 
 
 def _trains(task: TaskStatus) -> bool:
@@ -216,9 +217,7 @@ class _Assessor:
         at = f"epoch {count(newest.epoch or 0)}" if not newest.step else f"step {count(newest.step)}"
         at += f" of {count(total)}" if newest.step and total else ""
         limit = max(_FRESH, _STEPS / newest.steps_per_second if newest.steps_per_second else 0.0)
-        bad = [name for name, value in (newest.metrics or {}).items() if value != value]  # noqa: PLR0124 (it is NaN)
-        invalid = f"; {listed(bad)} is not a number" if bad else ""
-        because = f"{at}, reported {duration_words(age)} ago{invalid}{self._restarted()}"
+        because = f"{at}, reported {duration_words(age)} ago{self._restarted()}"
         if age > limit:
             return Assessment(TRAINING, UNKNOWN, because, since, self._if_there("stacks"))
         return Assessment(TRAINING, YES, because, since)

@@ -38,6 +38,7 @@ class DebuggerClient:
         """The task whose debugger this is, "" while none waits."""
         self._commands = _Lines(sys.stdin.fileno())
         self._is_asked = False
+        self._has_passed = False
         self._client = ControlClient(directory)
         self._client.say("debug", tasks=list(tasks))
 
@@ -103,6 +104,9 @@ class DebuggerClient:
         if line is None:
             return
         self._is_asked = False
+        if not (line or self._has_passed or os.isatty(self._commands.descriptor)):
+            raise KeyboardInterrupt  # nobody types, as from /dev/null: the task waits for a person
+        self._has_passed = True
         if line:
             self._client.say("debug_line", text=line.rstrip("\n"))
         else:
@@ -149,8 +153,8 @@ def debug(words: tuple[str, ...]) -> int:
     """Attach this terminal to the debugger (pdb) of a TASK of RUN that waits at a breakpoint().
 
     Without TASK, to the first one that waits; if none does, wait for one. `c` continues the task, and so does Ctrl-D;
-    `q` ends the run; after Ctrl-C the task keeps waiting. Time limits for what hangs (stall, finish) are
-    suspended while it waits.
+    `q` ends the run; after Ctrl-C, and without input, the task keeps waiting. Time limits for what hangs (stall,
+    finish) are suspended while it waits.
 
     \b
     Example:
