@@ -23,7 +23,6 @@ def read_spec(
     name: str | None = None,
     command: Sequence[str] = (),
     is_offline: bool = False,
-    giver: str = "",
 ) -> tuple[Spec, list[Problem]]:
     """Return the spec in a file, and its warnings; arguments as in `complete`.
 
@@ -31,7 +30,7 @@ def read_spec(
         SpecError: the spec has errors; lists all of them, and the warnings.
     """
     spec = load.load_spec(file, settings, name, command, os.environ)
-    return complete(file.source, file.directory, spec, is_offline, giver)
+    return complete(file.source, file.directory, spec, is_offline)
 
 
 def plan_spec(

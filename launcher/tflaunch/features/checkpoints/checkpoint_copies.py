@@ -78,7 +78,7 @@ class CheckpointCopies:
         free = shutil.disk_usage(self._directory).free
         if needed > 0 and needed + _RESERVE > free:
             room = f"it needs {memory(needed)} beside {memory(_RESERVE)} that stay free"
-            raise DiskFullError(28, f"{room}, and {memory(free)} are free; make room", str(self._directory))
+            raise DiskFullError(28, f"{room}, and {memory(free)} are free", str(self._directory))
         return lacking
 
     def begin(self, file: HashedFile) -> FetchedFile:
