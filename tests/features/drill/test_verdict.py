@@ -192,6 +192,7 @@ def test_steps_that_servers_had_not_done_when_they_were_saved(iterations: int | 
         ([9.0, 5.0, 4.0], [8.0], ["best"]),
         ([9.0, 5.0, 4.0], [4.0], []),
         ([], [], ["best_unknown"]),
+        ([9.0, 4.0, 5.0], [8.0], ["best_unknown"]),
     ],
 )
 def test_an_evaluator_keeps_its_best_metric(before: list[float], after: list[float], said: list[str]) -> None:

@@ -346,7 +346,9 @@ class _Judgement:
                 continue
             told = [[point.loss or 0 for point in life.points] for life in lives]
             undisturbed = [point.loss or 0 for life in self._calm.lives(task, BESTS) for point in life.points]
-            better = undisturbed[-1] - undisturbed[0] if undisturbed else 0
+            grows = sorted(undisturbed)
+            is_best = undisturbed in (grows, grows[::-1])  # others are called best, too, such as the best of a round
+            better = undisturbed[-1] - undisturbed[0] if undisturbed and is_best else 0
             if len(told) < 2 or len(told[0]) < 2 or not better:
                 text = f"whether {task} keeps its best metric is unknown: it tells of none that changes"
                 yield Finding("best_unknown", text, "print lines such as `best accuracy 0.81`", is_fault=False)
