@@ -178,10 +178,13 @@ def test_what_begins_within_the_first_print_may_have_resumed(saved_at: float | N
     assert kinds(judge(calm, struck, FAULT)) == [kind]
 
 
-@pytest.mark.parametrize(("iterations", "said"), [(40, []), (33, ["not_joined"]), (20, []), (None, [])])
+@pytest.mark.parametrize(
+    ("iterations", "said"), [(40, []), (33, ["not_joined"]), (20, []), (None, ["not_joined_unknown"])]
+)
 def test_steps_that_servers_had_not_done_when_they_were_saved(iterations: int | None, said: list[str]) -> None:
-    verdict = judged(curve(41, 100, 60.0), saved=Saved("ckpt-40.h5", True, iterations))
-    assert kinds(verdict) == ["resumed", *said]
+    saved = Saved("ckpt-40.h5", True, iterations)
+    assert kinds(judged(curve(41, 100, 60.0), saved=saved, exits=[("ps:0", None, 200.0)])) == ["resumed", *said]
+    assert kinds(judged(curve(41, 100, 60.0), saved=saved)) == ["resumed"]
 
 
 @pytest.mark.parametrize(

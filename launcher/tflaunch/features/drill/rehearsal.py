@@ -132,7 +132,6 @@ class _Watched:
         self.struck_at: float | None = None
         self.is_stopped = self.is_late = False
         self.saved: Saved | None = None
-        self._has_servers = any(each.role == "ps" for each in training.plan.tasks)
         self._directory = directory
         self._fault = training.fault
         self._steps = training.steps
@@ -188,7 +187,7 @@ class _Watched:
 
     def _strike(self, run: Run, fault: Fault) -> None:
         if self._directory is not None:
-            self.saved = _newest_saved(self._directory, has_servers=self._has_servers)
+            self.saved = _newest_saved(self._directory)
             time.sleep(_INTERVAL)  # so that our own reading is seen to be before the fault
         now = time.time()
         with suppress(TflaunchError):  # they have just ended by themselves, which the run tells
@@ -204,11 +203,8 @@ def reached(trail: Trail) -> float:
     return lives[-1].points[-1].step if lives and lives[-1].points else 0.0
 
 
-def _newest_saved(directory: Path, *, has_servers: bool) -> Saved | None:
-    """Return what the newest checkpoint below a directory says of its optimizer; None if there is none.
-
-    Only beside parameter servers do its iterations say whether steps were done: elsewhere, some may be skipped.
-    """
+def _newest_saved(directory: Path) -> Saved | None:
+    """Return what the newest checkpoint below a directory says of its optimizer; None if there is none."""
     files = (Path(place, name) for place, _, names in os.walk(directory) for name in names)
     with suppress(OSError):  # it was replaced meanwhile
         kept = [file for file in files if names_variables(str(file.relative_to(directory)))]
@@ -216,8 +212,7 @@ def _newest_saved(directory: Path, *, has_servers: bool) -> Saved | None:
             newest = max(kept, key=lambda file: file.stat().st_mtime)
             with newest.open("rb") as opened:
                 names = opened.read(_MOST_READ)
-            iterations = _iterations(newest, names) if has_servers else None
-            return Saved(str(newest.relative_to(directory)), names_optimizer(names), iterations)
+            return Saved(str(newest.relative_to(directory)), names_optimizer(names), _iterations(newest, names))
     return None
 
 

@@ -49,10 +49,10 @@ class SavedFiles:
         return _paths(event for event in self._written if event.time >= self._at and is_state(event.path))
 
     def read_after(self) -> list[str]:
-        """Return what was read after the fault and may be of a checkpoint, the newest last."""
+        """Return the checkpoints that were read after the fault, or else what may be one, the newest last."""
         written = {event.path for event in self._written if event.time < self._first_step and _may_be_state(event.path)}
-        read = {_shown(path) for path in _paths(self._reads()) if path in written}
-        return sorted(read, key=lambda path: (not _NOTE.search(path), _number_of(path)))
+        read = self.states_read() or [path for path in _paths(self._reads()) if path in written]
+        return sorted({_shown(path) for path in read}, key=_number_of)
 
     def states_read(self) -> list[str]:
         """Return the files of checkpoints that were read after the fault, if written before the next step."""

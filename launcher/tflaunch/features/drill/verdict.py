@@ -324,18 +324,20 @@ class _Judgement:
                 yield Finding("term", text, REMEDIES["term"], is_fault=False)
 
     def _scheduled(self) -> Iterator[Finding]:
-        """Say whether a checkpoint counts steps that parameter servers had not done yet."""
-        saved, read = self._struck.saved, self._files.states_read()
-        if saved is None or not saved.iterations or saved.path not in read or self._source == "epochs":
+        """Say whether a checkpoint counts steps that parameter servers had not done yet.
+
+        Elsewhere, an optimizer may have skipped some. It may also apply the sum of several.
+        """
+        saved = self._struck.saved
+        if saved is None or not self._returns or not any(task.startswith("ps:") for task, _, _ in self._struck.exits):
             return
-        for each in self._returns:
-            if saved.iterations < each.lowest and each.lowest % saved.iterations:  # it may apply sums of several steps
-                text = (
-                    f"{saved.path} has the state after {saved.iterations} steps, though it went on after "
-                    f"{each.lowest:g}: scheduled steps were counted as done"
-                )
-                yield Finding("not_joined", text, REMEDIES["not_joined"])
-                return
+        place = min(each.lowest for each in self._returns)
+        if not saved.iterations or saved.path not in self._files.states_read() or self._source == "epochs":
+            text = f"whether all steps that {saved.path} counts had been done is unknown: it tells no iterations"
+            yield Finding("not_joined_unknown", text, REMEDIES["not_joined"], is_fault=False)
+        elif saved.iterations < place and place % saved.iterations:
+            text = f"{saved.path} has the state after {saved.iterations} steps, though it went on after {place:g}"
+            yield Finding("not_joined", f"{text}: scheduled steps were counted as done", REMEDIES["not_joined"])
 
     def _evaluators(self) -> Iterator[Finding]:
         """Compare the best metrics that evaluators told before and after a restart."""
@@ -350,8 +352,9 @@ class _Judgement:
             is_best = undisturbed in (grows, grows[::-1])  # others are called best, too, such as the best of a round
             better = undisturbed[-1] - undisturbed[0] if undisturbed and is_best else 0
             if len(told) < 2 or len(told[0]) < 2 or not better:
-                text = f"whether {task} keeps its best metric is unknown: it tells of none that changes"
-                yield Finding("best_unknown", text, "print lines such as `best accuracy 0.81`", is_fault=False)
+                text = f"whether {task} keeps its best metric is unknown: it told too few, or one that gets worse"
+                remedy = "print lines such as `best accuracy 0.81`, or train longer"
+                yield Finding("best_unknown", text, remedy, is_fault=False)
             elif (told[-1][0] - told[0][-2]) * better < 0:  # the last one before may have been too late to be saved
                 text = f"{task} began its best metric again: {told[-1][0]:g} after {told[0][-1]:g}"
                 yield Finding("best", text, REMEDIES["best"])
