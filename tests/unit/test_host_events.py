@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from support.job_history import History, Willing
 from support.specs import clustered
-from tflaunch.core import policy, preflight
+from tflaunch.core import policy
 from tflaunch.core.actions import JoinHost
 from tflaunch.core.events import (
     HostDelayed,
@@ -67,7 +67,11 @@ def test_a_name_that_leads_back_to_its_own_host_is_found_before_the_start() -> N
     history.happens(NamesResolved("h2", {"h1": "127.0.1.1"}))
     assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
     assert history.culprit.message == "on h2 the name 'h1' means 127.0.1.1, which is h2 itself"
-    assert summary.summary(history.job, "/logs", lambda *_: []).splitlines()[1] == f"hint: {preflight.NAME_REMEDY}"
+    assert (
+        summary.summary(history.job, "/logs", lambda *_: [])
+        .splitlines()[1]
+        .startswith('hint: use addresses in cluster, set "hosts": {"h1": {"address": "10.0.0.5"}}, or ')
+    )
 
 
 def test_a_link_that_comes_back_within_the_lease_changes_nothing() -> None:

@@ -81,8 +81,12 @@ def _peers_of(host: str, number: int, ring: Sequence[str]) -> list[str]:
     return [peer for peer in chosen if peer != host]
 
 
-NAME_REMEDY = 'use addresses in cluster, set "hosts": {"X": {"address": "10.0.0.5"}}, or correct /etc/hosts there'
-"""What helps when a host does not resolve a name, or resolves it to itself."""
+def name_remedy(problem: str) -> str:
+    """Return what helps when a host does not resolve a name, or resolves it to itself, by one of `name_problems`."""
+    name = problem.partition(" name '")[2].partition("'")[0]
+    return (
+        f'use addresses in cluster, set "hosts": {{"{name}": {{"address": "10.0.0.5"}}}}, or correct /etc/hosts there'
+    )
 
 
 def name_problems(host: str, names: Mapping[str, str]) -> list[str]:

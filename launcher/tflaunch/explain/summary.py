@@ -173,7 +173,7 @@ def failure(job: Job, tail: Tail, known: Annotations) -> JobFailure:
     elif cause is Cause.BACKGROUND:
         hint = _STAY
     elif cause is Cause.NAMES:
-        hint = preflight.NAME_REMEDY
+        hint = preflight.name_remedy(culprit.message)
     sentence = cause_of_restart(job, tail)
     if job.original.made_hosts is not None and _LITTLE_MEMORY in sentence:
         hint = _MORE_MEMORY

@@ -189,7 +189,7 @@ def _differing_programs(hosts: Iterable[Host]) -> Iterator[Finding]:
 
 def _connections(plan: Plan, host: Host) -> Iterator[Finding]:
     for problem in preflight.name_problems(host.host, host.names):
-        yield Finding("names", "error", host.host, problem, preflight.NAME_REMEDY)
+        yield Finding("names", "error", host.host, problem, preflight.name_remedy(problem))
     for task, reason in host.refused.items():
         yield Finding("ports", "error", f"{host.host} ({task})", reason, "end that process, or use another port")
     for task, reason in host.unreached.items():
