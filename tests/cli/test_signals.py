@@ -81,7 +81,7 @@ def test_a_warning_that_comes_again_is_no_second_ctrl_c(launch: Launch) -> None:
     read_until(running, "saving")
     for number in (*WARNINGS, signal.SIGXCPU, signal.SIGTERM):
         running.send_signal(number)
-    assert launch.status()["state"] == "stopping"
+    assert launch.status()["phase"] == "ending"
     (launch.directory / "go").touch()
     out, _ = running.communicate(timeout=PATIENCE)
     assert (running.returncode, "saved" in out) == (128 + signal.SIGXCPU, True)
@@ -94,7 +94,7 @@ def test_a_second_term_kills(launch: Launch, number: int) -> None:
     running.send_signal(signal.SIGUSR1)
     read_until(running, "saving")
     running.send_signal(signal.SIGTERM)
-    assert launch.status()["state"] == "stopping"  # it has taken the signal: of several, Python takes the lowest first
+    assert launch.status()["phase"] == "ending"  # it has taken the signal: of several, Python takes the lowest first
     running.send_signal(number)
     wait_for_end(running, 128 + signal.SIGUSR1)
 

@@ -61,8 +61,9 @@ ROWS = [
     (run(task(), state="stopping"), "ending", "no", "its tasks are being stopped", []),
     (run(task(), **LOST), "ending", "unknown", "its supervisor was killed; its tasks live on for 20 s", RESUME),
     (run(GONE, **LOST), "ended", "no", "its supervisor was killed, and its tasks have ended", RESUME),
-    (run(task(pid=None), **FAILED), "ended", "no", "worker:0 exited with 3", ["explain", "logs"]),
+    (run(task(pid=None, state="failed"), **FAILED), "ended", "no", "worker:0 exited with 3", ["explain", "logs"]),
     (run(GONE, state="succeeded", exit_code=0), "ended", "no", "it has ended with exit code 0", []),
+    (run(task(), state="interrupted", exit_code=130, reason="Ctrl-C"), "ending", "no", "Ctrl-C", []),
     (run(GONE, state="stopped", exit_code=143), "ended", "no", "exit code 143", []),
 ]
 

@@ -153,7 +153,8 @@ def test_a_cluster_that_does_not_form_is_in_the_headline() -> None:
     assert "· forming ·" in lines[0]
     assert lines[1:4] == ["cluster not formed: waiting 1 min 15 s for worker:1", next_line, "hint: do this"]
     assert [line.split("  ")[1].strip() for line in lines[5:]] == ["running", "not listening", "waiting"]
-    ended = shown(status(tasks, forming=forming, state="failed", exit_code=1, reason="late"), 120)
+    stopped = [task._replace(state="stopped") for task in tasks]
+    ended = shown(status(stopped, forming=forming, state="failed", exit_code=1, reason="late"), 120)
     assert ended[3:5] == ["cluster not formed: worker:1 never listened", "hint: do this"]
 
 
@@ -201,7 +202,8 @@ OUTSIDERS = ("10.0.0.9", "10.0.0.7")
 )
 def test_what_a_reader_must_know_stands_below_the_headline(fields: dict[str, Any], lines: list[str]) -> None:
     """As long as it matters; tflaunch itself, as the culprit, is not named."""
-    found = shown(status([task(0)], **fields))[1 : 1 + len(lines)]
+    state = "stopped" if "exit_code" in fields else "running"
+    found = shown(status([task(0, state=state)], **fields))[1 : 1 + len(lines)]
     assert [line.partition("  ")[0] for line in found] == lines
 
 

@@ -19,6 +19,8 @@ _SPINE = frozenset(("logs", "up"))  # the verbs proposed here that do not come f
 _FRESH = 60.0  # seconds after which a step is no sign of life any more, unless steps take longer
 _STEPS = 3  # as many of which may pass without a report
 
+_LIVING = ("running", "starting", "stopping", "disconnected")  # states of tasks
+
 _STANDING = {
     "joining": (STARTING, "its hosts are being reached"),
     "preparing": (STARTING, "its hosts are being prepared"),
@@ -81,7 +83,7 @@ def _trains(task: TaskStatus) -> bool:
 
 
 def _is_alive(task: TaskStatus) -> bool:
-    return task.pid is not None or task.state in ("running", "starting", "stopping", "disconnected")
+    return task.pid is not None or task.state in _LIVING
 
 
 class _Assessor:
@@ -111,6 +113,8 @@ class _Assessor:
             return None
         reason, culprit = (status.reason or "").strip(), status.culprit or ""
         why = reason if culprit in reason or culprit == "tflaunch" else f"{culprit}: {reason}".removesuffix(": ")
+        if status.supervisor != "dead" and any(task.state in _LIVING for task in status.tasks):
+            return Assessment(ENDING, NO, why or "its tasks are being stopped", self._latest(status.tasks))
         task = culprit if culprit in {task.task for task in status.tasks} else None
         because = self._end or why or f"it has ended with exit code {status.exit_code}"
         since = self._latest([task for task in status.tasks if task.role != SIDECAR])

@@ -164,7 +164,7 @@ def absence_words(host: HostStatus, now: float) -> str:
 
 def needed_hosts(status: Status) -> list[HostStatus]:
     """Return the hosts that the run has tasks on; none after its end."""
-    return [host for host in status.hosts if not host.is_spare and status.exit_code is None]
+    return [host for host in status.hosts if not host.is_spare and status.phase != "ended"]
 
 
 def missing_words(status: Status) -> str:

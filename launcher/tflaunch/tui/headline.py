@@ -89,7 +89,7 @@ def _not_formed(status: run_status.Status) -> list[Cell]:
     if found is None or status.exit_code == 0:
         return []
     hint = Cell(f"hint: {formatting.plain(found.hint)}")
-    if status.exit_code is None:
+    if status.phase != assessment.ENDED:
         return [hint]
     return [Cell(f"cluster not formed: {_listed(found.missing)} never listened"), hint]
 
@@ -100,7 +100,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _phase(status: run_status.Status) -> Cell:
     phase, code = formatting.plain(status.phase), status.exit_code
-    if code is not None:
+    if phase == assessment.ENDED and code is not None:
         if status.state == "failed":
             return Cell(f"failed ({code})", "bold red")
         return Cell(formatting.plain(status.state), "yellow" if code else "green")
@@ -109,7 +109,7 @@ def _phase(status: run_status.Status) -> Cell:
 
 def _end(status: run_status.Status, now: float) -> float:
     """Return when the job ended, judging by its tasks; ``now`` if it has not."""
-    if status.exit_code is None:
+    if status.phase != assessment.ENDED:
         return now
     return max((task.since for task in status.tasks if task.role != "sidecar" and task.since is not None), default=now)
 
@@ -119,7 +119,7 @@ def _spares(status: run_status.Status) -> str:
     spares = [host for host in status.hosts if host.is_spare]
     missing = [host for host in spares if host.state in run_status.MISSING]
     moved = [host for host in status.hosts if host.replaces]
-    if not (missing or moved) or status.exit_code is not None:
+    if not (missing or moved) or status.phase == assessment.ENDED:
         return ""
     parts = [f"{formatting.plain(host.host)} is in the place of {formatting.plain(host.replaces)}" for host in moved]
     parts.append(f"{counted(len(spares) - len(missing), 'spare host')} left")

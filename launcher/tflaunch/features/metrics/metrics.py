@@ -99,7 +99,8 @@ def families(status: Status, now: float) -> list[Metric]:
     """Return a status as metric families; ``now`` is in seconds since the epoch."""
     run, forming = (status.run,), status.forming
     waiting = 0.0 if forming is None else max(now - forming.since, 0.0)
-    phase = Phase.ENDED.value if status.exit_code is not None else status.state
+    of_job = status.state if status.exit_code is None else Phase.STOPPING.value  # its code is known before the end
+    phase = Phase.ENDED.value if status.phase == Phase.ENDED.value else of_job
     phases = [((*run, each.value), each.value == phase) for each in Phase]
     up = [((*run, host.host), host.state == "connected") for host in status.hosts]
     silences = [((*run, host.host), host.silence) for host in status.hosts]
