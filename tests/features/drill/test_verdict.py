@@ -9,6 +9,7 @@ import pytest
 
 from tflaunch.features.drill.findings import Verdict
 from tflaunch.features.drill.records import BESTS, MOVED, READ, WRITTEN, Fault, FileEvent, Life, Point, Rehearsal, Saved
+from tflaunch.features.drill.saved_files import place_of_iterations
 from tflaunch.features.drill.verdict import judge
 
 AT = 50.0  # when it was struck, after step 50
@@ -185,6 +186,21 @@ def test_steps_that_servers_had_not_done_when_they_were_saved(iterations: int | 
     saved = Saved("ckpt-40.h5", True, iterations)
     assert kinds(judged(curve(41, 100, 60.0), saved=saved, exits=[("ps:0", None, 200.0)])) == ["resumed", *said]
     assert kinds(judged(curve(41, 100, 60.0), saved=saved)) == ["resumed"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "place"),
+    [
+        (b"\x08\t\x12\x00 \x10(\x085", (0, 16)),
+        (b"\x08\t\x12\x00\x18\x01 \xa8\x42(\x085", (1, 8488)),
+        (b"\x08\t\x12\x00(\x085", (0, 0)),
+        (b"\x08\x01\x12\x00(\x045", None),  # a float
+    ],
+)
+def test_where_a_checkpoint_has_its_iterations(entry: bytes, place: tuple[int, int] | None) -> None:
+    index = b"\x0doptimizer/_iterations/.ATTRIBUTES/VARIABLE_VALUE" + entry
+    assert place_of_iterations(index) == place
+    assert place_of_iterations(index + index) is None, "there are two optimizers"
 
 
 @pytest.mark.parametrize(

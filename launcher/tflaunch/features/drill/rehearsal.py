@@ -220,8 +220,8 @@ def _iterations(index: Path, names: bytes) -> int | None:
     """Return the steps that the optimizer in a checkpoint of TensorFlow has done; None if it does not say so."""
     place = place_of_iterations(names)
     data = sorted(index.parent.glob(f"{glob.escape(index.stem)}.data-*"))
-    if place is None or place.shard >= len(data):
+    if place is None or place[0] >= len(data):
         return None
-    with data[place.shard].open("rb") as opened:
-        opened.seek(place.offset)
+    with data[place[0]].open("rb") as opened:
+        opened.seek(place[1])
         return int.from_bytes(opened.read(8), sys.byteorder)

@@ -7,7 +7,6 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from tflaunch.features.drill.records import MOVED, READ, REMOVED, WRITTEN, FileEvent
 
@@ -136,21 +135,17 @@ def names_optimizer(names: bytes) -> bool:
     return bool(_OPTIMIZER.search(names))
 
 
-class Place(NamedTuple):
-    """Where a checkpoint of TensorFlow has a value: in which of its data files, and at which byte."""
+def place_of_iterations(index: bytes) -> tuple[int, int] | None:
+    """Return where a checkpoint has the count of steps of its only optimizer; None if its index does not say so.
 
-    shard: int
-    offset: int
-
-
-def place_of_iterations(index: bytes) -> Place | None:
-    """Return where a checkpoint has the count of steps of its only optimizer; None if its index does not say so."""
+    It is the number of the data file, and the byte.
+    """
     found = _ITERATIONS.findall(index)
     if len(found) != 1:
         return None
     shard, offset = found[0]
     parts = ((byte & 0x7F) << 7 * place for place, byte in enumerate(offset))
-    return Place(shard[0] if shard else 0, sum(parts))
+    return shard[0] if shard else 0, sum(parts)
 
 
 def _may_be_state(path: str) -> bool:

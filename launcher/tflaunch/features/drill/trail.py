@@ -6,6 +6,7 @@ Steps are read from the bars of Keras and tqdm, and from lines such as ``epoch 2
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -122,7 +123,7 @@ class Trail:
 def steps_per_epoch(lives: tuple[Life, ...]) -> float:
     """Return how many steps an epoch has, if the steps of each begin again; else 0."""
     for life in lives:
-        for before, after in zip(life.points, life.points[1:], strict=False):
+        for before, after in itertools.pairwise(life.points):
             if before.epoch is not None and after.epoch is not None and after.epoch > before.epoch:
                 if after.step <= before.step:
                     counted_from = min(point.step for point in life.points)
