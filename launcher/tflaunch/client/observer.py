@@ -163,6 +163,8 @@ def current_status(directory: Path) -> Status:
         TflaunchError: the journal is missing or damaged, or the supervisor does not answer.
     """
     current = status_of_supervisor(directory) or _status_of_waiting(directory) or _status_of_journal(directory)
+    if not current.because:  # the answer of an earlier version
+        current = assessment.assessed(current, time.time(), feature_verbs())
     logs = Path(current.logs)
     columns = [
         ask(name, feature.columns, directory, current) or {} for name, feature in features().items() if feature.columns
