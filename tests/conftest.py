@@ -1,7 +1,5 @@
 """Fixtures: an environment for each test to run tflaunch in, and hosts; no process may be left running there."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator

@@ -9,8 +9,6 @@ code is 1 if a check failed.
 Standard library only.
 """
 
-from __future__ import annotations
-
 import argparse
 import glob
 import os

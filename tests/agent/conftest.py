@@ -1,7 +1,5 @@
 """A real agent for each test, over each kind of link; it must leave nothing behind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

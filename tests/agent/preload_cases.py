@@ -1,7 +1,5 @@
 """Programs whose output shows whether they were forked or started: each must behave the same both ways."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -1,7 +1,5 @@
 """The agent: real processes, driven over its own protocol, on every kind of link."""
 
-from __future__ import annotations
-
 import os
 import random
 import select

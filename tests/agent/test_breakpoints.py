@@ -1,7 +1,5 @@
 """Real agents, and programs that wait at a breakpoint."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Where tflaunch keeps its files: private directories, whatever user and umask, and an agent's modules in its cache."""
 
-from __future__ import annotations
-
 import os
 import select
 import shutil

@@ -1,7 +1,5 @@
 """Real agents tell where tasks are, and what they wait for."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re

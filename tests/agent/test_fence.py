@@ -1,7 +1,5 @@
 """Ports: their fence, which resets connections from outside the cluster, who listens on them, and chosen ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

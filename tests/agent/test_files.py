@@ -1,7 +1,5 @@
 """Files that tasks leave for the supervisor, and files that it offers, with a real agent."""
 
-from __future__ import annotations
-
 import hashlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Private networks: tasks of a host reach each other and, with pasta, the world; nothing else reaches them."""
 
-from __future__ import annotations
-
 import ctypes
 import encodings.ascii  # another user may not be able to read this installation
 import encodings.idna

@@ -1,7 +1,5 @@
 """Starting one process: what it inherits, and why it did not start."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Which processes are those of a task: for signals, for its end, and for what cleans up after it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Bytes that processes move, also without a call that reads or writes."""
 
-from __future__ import annotations
-
 import mmap
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real agents report what tasks use, how far they are, and when they wrote what."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

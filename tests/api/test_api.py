@@ -1,7 +1,5 @@
 """The Python API: `tflaunch.run`, `start` and `attach`, in programs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Functions as tasks: `tflaunch.run(function)`."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """The pytest plugin: tests whose body runs in every task of a cluster, and commands as clusters."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import re

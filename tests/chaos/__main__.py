@@ -3,8 +3,6 @@
 Root only. Prints a line per drill, and what is wrong; the exit code is 1 if anything is.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

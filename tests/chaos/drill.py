@@ -1,7 +1,5 @@
 """Draw a drill: a training, where it runs, and the faults that it suffers."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from typing import NamedTuple

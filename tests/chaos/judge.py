@@ -1,7 +1,5 @@
 """Judge a drill by its files, exit code and samples of the process table, without any code of tflaunch."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

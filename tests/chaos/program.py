@@ -7,8 +7,6 @@ All numbers are integers below 2**53, so that sums in float64 are exact in any o
 them, and at the end writes the result to DIRECTORY/result.TASK.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Ports that another program takes on a host, and gives back."""
 
-from __future__ import annotations
-
 import resource
 import socket
 import time

@@ -1,7 +1,5 @@
 """Real trainings survive real faults: drills with known seeds, in which all kinds of faults are drawn."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What drills do to processes: a wall clock that is stepped."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

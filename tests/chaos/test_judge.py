@@ -1,7 +1,5 @@
 """The judge of drills finds what is wrong, and nothing else."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

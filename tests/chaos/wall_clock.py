@@ -1,7 +1,5 @@
 """A wall clock that tests step for some processes; this machine's own stays as it is, and so does CLOCK_MONOTONIC."""
 
-from __future__ import annotations
-
 import struct
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The place of a drill: tflaunch on this machine or on a bed, its processes, and the faults that they suffer."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -4,8 +4,6 @@ Pydantic takes longer to import than most commands take to run, psutil a tenth o
 run can live is imported for the runs that live there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

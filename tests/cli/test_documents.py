@@ -1,7 +1,5 @@
 """Every command in README and docs works, and prints what is shown there; and what they state in words."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

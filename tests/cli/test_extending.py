@@ -1,7 +1,5 @@
 """Packages add features: that of docs/extending.md works, one that fails costs no run, and one finds hosts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

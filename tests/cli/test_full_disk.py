@@ -1,7 +1,5 @@
 """A full disk costs output, never the job; what is lost is reported."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import resource

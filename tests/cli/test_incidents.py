@@ -1,7 +1,5 @@
 """30 incidents, and a plain program that follows `next_commands` only: nearly all end right, and none does harm."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`check`, `schema` and the help, through the installed command."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

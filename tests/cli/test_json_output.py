@@ -1,7 +1,5 @@
 """What commands print with --json fits the schemas that `tflaunch schema COMMAND` prints."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any

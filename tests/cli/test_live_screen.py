@@ -1,7 +1,5 @@
 """The view below the lines, on a real terminal: what a user sees of it, byte by byte."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

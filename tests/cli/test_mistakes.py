@@ -4,8 +4,6 @@ Each answer names place, cause and remedy, and its commands work. A bad spec is 
 per problem, and nothing started.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

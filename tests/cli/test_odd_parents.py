@@ -3,8 +3,6 @@
 The same holds for what starts its agents.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

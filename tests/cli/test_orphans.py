@@ -1,7 +1,5 @@
 """`kill -9` of guard and agent, or of the launcher too: no orphan lives beside an attempt or later."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import random

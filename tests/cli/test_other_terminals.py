@@ -1,7 +1,5 @@
 """A run controlled from other terminals: -d, ps, ls, logs, attach, wait, down, restart, kill, events."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Commands in messages: each works when pasted into a shell."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

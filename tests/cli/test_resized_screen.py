@@ -1,7 +1,5 @@
 """`up` in a terminal that is resized, and where Ctrl-C and Ctrl-Z are pressed: no piece of the view is left."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -3,8 +3,6 @@
 Commands of this release, and a run that another one has started.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`secrets` in a spec: tasks get the values, and no file, command line or output of tflaunch has them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -3,8 +3,6 @@
 Runs that wait, the page, and what imports modules are in the tests of their features.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -3,8 +3,6 @@
 Where streams are closed or full, the exit code is the job's, and there is no traceback.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """`tflaunch up`, as its users see it: output, exit codes, and nothing left behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

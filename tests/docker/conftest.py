@@ -1,7 +1,5 @@
 """A Docker engine with the project's image, and projects of docker-compose on it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from functools import partial

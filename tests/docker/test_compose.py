@@ -1,7 +1,5 @@
 """`docker-compose up` as in the README: real clusters in containers, and failures of containers."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

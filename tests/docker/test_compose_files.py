@@ -1,7 +1,5 @@
 """docker-compose.yml as a file: no container engine is needed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

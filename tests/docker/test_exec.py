@@ -1,7 +1,5 @@
 """Containers that are hosts without an sshd: `hosts.X.docker`."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

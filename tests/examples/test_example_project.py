@@ -1,7 +1,5 @@
 """The example project of the documentation: its own tests pass."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The example programs really train under `tflaunch up`, to a stated accuracy, with injected faults."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

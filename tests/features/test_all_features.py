@@ -1,7 +1,5 @@
 """What needs all features at once: help texts and their page, suggestions of verbs, specs that come with tflaunch."""
 
-from __future__ import annotations
-
 import inspect
 import runpy
 

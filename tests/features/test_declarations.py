@@ -1,7 +1,5 @@
 """What features declare of each other is all that there is between them, and what the documents say."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import os

@@ -1,7 +1,5 @@
 """A feature that fails costs no run: an error is planted into each method by which tflaunch calls one."""
 
-from __future__ import annotations
-
 import datetime as dt
 import inspect
 import subprocess

@@ -1,7 +1,5 @@
 """Processes of tflaunch never import from the working directory, in which a module of any name may lie."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """What a message about a spec proposes is accepted, for every field and many wrong values."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Run cases: ``python -m fuzz --border frames --cases 1000000 --seed 7 --jobs 2``, with PYTHONPATH=tests."""
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import sys

@@ -1,7 +1,5 @@
 """Borders whose input is one small object or text, with what is read from it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

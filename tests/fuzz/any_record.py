@@ -1,7 +1,5 @@
 """Records of any kind, made from the types and bounds of their fields (`tflaunch.records`)."""
 
-from __future__ import annotations
-
 import random
 import types
 import typing

@@ -1,7 +1,5 @@
 """A host's output before the agent runs: noise of a login, and responses of the bootstrap program."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """The definition of a border, and how its cases are run. `MODULES` lists the modules of borders."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import os

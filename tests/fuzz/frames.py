@@ -1,7 +1,5 @@
 """The frames of an agent: a run with two hosts, one of them sending arbitrary frames."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """Known_hosts files, and keys and certificates that hosts present: accepted, or one error, quickly."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import random

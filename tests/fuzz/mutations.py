@@ -1,7 +1,5 @@
 """Changes to JSON values and to bytes that often break parsers."""
 
-from __future__ import annotations
-
 import json
 import random
 from typing import Any

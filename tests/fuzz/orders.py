@@ -1,7 +1,5 @@
 """A supervisor's orders: the real agent on a simulated host, which must serve the next supervisor."""
 
-from __future__ import annotations
-
 import random
 import struct
 from typing import Any

@@ -1,7 +1,5 @@
 """The directory of a run, as its supervisor writes it."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

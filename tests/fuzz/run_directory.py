@@ -3,8 +3,6 @@
 Whatever a file contains, every command that reads it succeeds, or fails with one sentence.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import io

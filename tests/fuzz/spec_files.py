@@ -1,7 +1,5 @@
 """Spec files in three formats: read, linted, planned, checked and rendered."""
 
-from __future__ import annotations
-
 import io
 import json
 import random

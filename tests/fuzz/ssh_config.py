@@ -1,7 +1,5 @@
 """The output of `ssh -G`: a route to a host, or one error, quickly."""
 
-from __future__ import annotations
-
 import random
 
 from fuzz.borders import Border

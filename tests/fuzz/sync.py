@@ -1,7 +1,5 @@
 """Copying of user code: any tree arrives unchanged, without files from outside, and no offer writes elsewhere."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

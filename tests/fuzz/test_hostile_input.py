@@ -1,7 +1,5 @@
 """Every border, with inputs that no well-behaved program would send."""
 
-from __future__ import annotations
-
 import pytest
 
 from fuzz import borders

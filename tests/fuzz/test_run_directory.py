@@ -1,7 +1,5 @@
 """Damaged run directories: which damage is told, and how; `fuzz.run_directory` has any other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

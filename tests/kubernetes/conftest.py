@@ -1,7 +1,5 @@
 """A real Kubernetes for the tests of this directory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

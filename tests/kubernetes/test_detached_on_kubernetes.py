@@ -1,7 +1,5 @@
 """`up -d --on kubernetes` on a real Kubernetes: the supervisor is a Job, which outlives this machine's processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

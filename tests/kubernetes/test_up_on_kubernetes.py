@@ -1,7 +1,5 @@
 """`up --on kubernetes` on a real Kubernetes: pods are hosts, and nothing of a run is left."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

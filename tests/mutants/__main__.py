@@ -4,8 +4,6 @@ The simulator plays histories from seed 0 on until the bug's invariant fails. A 
 and fail with it. A bug that neither finds within some minutes has survived.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,6 +1,5 @@
 """Plant a bug: replace a piece of the text of a function, class or module, in this process or in a copy of the code."""
 
-from __future__ import annotations
 import __future__
 
 import ast

@@ -1,7 +1,5 @@
 """Find planted bugs: by histories of the simulator, or by tests that run a copy of the code."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

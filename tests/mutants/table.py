@@ -4,8 +4,6 @@ Where the simulator runs the code, an invariant finds the bug, which shows that 
 modules use real files, sockets, namespaces or programs; there a file of tests does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from mutants.edits import Edit, Invariant, Suite

@@ -1,7 +1,5 @@
 """The table of planted bugs fits the code. Whether they are found, `make mutants` says."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Guard and agent killed together: exactly the orphans of their tasks die before anything else starts."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

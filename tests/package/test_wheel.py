@@ -1,7 +1,5 @@
 """The wheel: in a fresh environment, outside the checkout, as an ordinary user."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import re

@@ -4,8 +4,6 @@ Rounds of histories follow each other; the faults of a round are steered to wher
 history that violates an invariant is shrunk, and printed as a test.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import multiprocessing

@@ -1,7 +1,5 @@
 """Descriptors: what a selector can wait for. The real `Mailbox` and `Loop` use the selectors here."""
 
-from __future__ import annotations
-
 import selectors
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The supervisor's mailbox: the real one, but its clock and its selector are the world's."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Container
 

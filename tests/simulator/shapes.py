@@ -1,7 +1,5 @@
 """The jobs of histories, and how their programs behave, drawn at random."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random

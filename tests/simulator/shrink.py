@@ -1,7 +1,5 @@
 """Shrink a history that violates an invariant: fewer faults, fewer tasks, simpler programs."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Histories in which the search has found a defect, shrunk by it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Random histories of the real supervisor, sessions and agents, in which planted bugs are found."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

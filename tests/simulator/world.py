@@ -1,7 +1,5 @@
 """The world: future events, in time order, and past ones. Time is in seconds from the start."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """Real Slurm clusters for the tests of this directory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Python API with runs that are jobs of a real Slurm."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

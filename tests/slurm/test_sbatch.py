@@ -1,7 +1,5 @@
 """`tflaunch render --to slurm`: plain sbatch runs the script and returns the job's exit code."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tflaunch up --on slurm`, and `up` in an allocation: on the nodes of a real Slurm."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """Hosts reached over SSH; nothing may keep running on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path

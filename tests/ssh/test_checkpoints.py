@@ -1,7 +1,5 @@
 """Hosts without a shared directory are destroyed with their disks in mid-training, and come back empty."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re

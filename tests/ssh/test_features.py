@@ -1,7 +1,5 @@
 """Features on hosts that are reached over SSH."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shlex

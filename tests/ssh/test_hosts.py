@@ -1,7 +1,5 @@
 """`tflaunch up` over real sshd processes on this machine."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Hosts that lose power: jobs wait for them, go on with fewer tasks, or on spare hosts, and grow again."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """`tflaunch up` over hosts whose cables can be cut and whose power can fail."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Planted faults on real hosts: the doctor names each of them, and `up` itself finds closed ports."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

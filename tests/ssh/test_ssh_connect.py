@@ -1,7 +1,5 @@
 """Connections reach the right host or none, in time; a failure is one sentence with a remedy."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

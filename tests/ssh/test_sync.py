@@ -1,7 +1,5 @@
 """`sync`: the user's code on hosts over SSH."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A client that talks to a real agent like a supervisor, on this machine or over an SSH link."""
 
-from __future__ import annotations
-
 import os
 import select
 import socket

@@ -1,7 +1,5 @@
 """Follow runs through the Python API."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import tflaunch

@@ -4,8 +4,6 @@ Arguments: the directory of checkpoints, after how many steps to save, seconds p
 step to end. It prints every step, and a number that depends on all steps.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import sys

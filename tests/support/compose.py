@@ -1,7 +1,5 @@
 """The project's docker-compose.yml, started with a job of the test."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

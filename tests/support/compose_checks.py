@@ -1,7 +1,5 @@
 """Checks of a rendered Compose file, beyond its schema."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -5,8 +5,6 @@ kept below ~/.cache/tflaunch-tests: debootstrap and TensorFlow take minutes. It 
 unless that forwards nothing, which an earlier engine may have caused.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

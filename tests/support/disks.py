@@ -1,7 +1,5 @@
 """Small disks and deep directories, and a check of what logs report about output that did not fit."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

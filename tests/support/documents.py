@@ -7,8 +7,6 @@ Every ``console`` and ``sh`` block is run, unless a comment on the line above sa
     <!-- first: COMMAND -->    what the block needs and its reader has, such as a spec
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ pyte moves lines when its screen becomes lower, which no terminal does. What a r
 the lines that were ever written: else a busy machine falls behind a program that goes on writing, for good.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pyte

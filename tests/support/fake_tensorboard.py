@@ -1,7 +1,5 @@
 """A fake TensorBoard that starts at once, and a running `tflaunch` whose messages are read line by line."""
 
-from __future__ import annotations
-
 import queue
 import re
 import subprocess

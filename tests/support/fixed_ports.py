@@ -1,7 +1,5 @@
 """Ports that a spec or another program must name before anything listens there."""
 
-from __future__ import annotations
-
 import random
 import socket
 

@@ -1,7 +1,5 @@
 """The session with an agent that a test plays, message by message."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fuzz.stages import AgentConnector, FileStore, Line, OutputWriter, StillMailbox

@@ -1,7 +1,5 @@
 """Run the installed command as a user does."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

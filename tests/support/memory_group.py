@@ -1,7 +1,5 @@
 """A memory cgroup whose limit processes exceed: version 1 or 2, whatever this machine has."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

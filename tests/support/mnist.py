@@ -1,7 +1,5 @@
 """Train the example programs, and read their output."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -3,8 +3,6 @@
 A test has the mark `needs("root")`; a fixture calls `need("sshd")`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import os

@@ -1,7 +1,5 @@
 """Tables in documents that commands write: each lies between two comments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The calls to an agent that the test plays, and the calls that an agent answers without a link."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks of rendered manifests, beyond their schemas: what controllers or TensorFlow would reject."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple

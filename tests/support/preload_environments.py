@@ -1,7 +1,5 @@
 """Environments with packages beside TensorFlow, what their tasks do there, and their table in docs/warm_start.md."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """How durations, ages and signals read: in the terminal, on the page, and in what agents say."""
 
-from __future__ import annotations
-
 DURATIONS = {
     -5: "0 s", 0: "0 s", 0.0004: "0 ms", 0.01: "10 ms", 0.0499: "50 ms", 0.05: "0.1 s", 0.44: "0.4 s", 1: "1 s",
     1.26: "1.3 s", 9.94: "9.9 s", 9.96: "10 s", 12.4: "12 s", 12.5: "13 s", 59.4: "59 s", 59.5: "1 min", 60: "1 min",

@@ -1,7 +1,5 @@
 """Make other releases of tflaunch, with another version, protocol or journal format, and packages that add to it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

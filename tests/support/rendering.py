@@ -1,7 +1,5 @@
 """The output of `tflaunch render`, for tests that run or check it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path, PurePath
 from typing import Any

@@ -1,7 +1,5 @@
 """Schemas of Kubernetes objects, made strict like an API server with strict validation."""
 
-from __future__ import annotations
-
 import functools
 import json
 import re

@@ -1,7 +1,5 @@
 """Signals by what they do to a process that does nothing about them, as signal(7) says, not as our code does."""
 
-from __future__ import annotations
-
 import signal
 
 from support.launch import LONG

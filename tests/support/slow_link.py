@@ -1,7 +1,5 @@
 """A cable with a delay between two networks of one machine: not every kernel can delay packets."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

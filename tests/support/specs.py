@@ -1,7 +1,5 @@
 """Specs that several tests use, and the installed command to read them."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """An agent's loop whose time the test advances."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tflaunch_worker.event_loop import Timer

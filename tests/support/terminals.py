@@ -1,7 +1,5 @@
 """Terminals that the test can close."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """How tests wait: for an event or a condition, with one patience that no healthy machine needs."""
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess

@@ -1,7 +1,5 @@
 """Run programs in forks of a Python that has imported what they need, where the import takes most of their time."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The server of the page, a client of it, and a simulated run with many tasks."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

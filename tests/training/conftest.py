@@ -1,7 +1,5 @@
 """One import of TensorFlow for several runs, or for programs that tflaunch does not start."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Programs of JAX, Keras on JAX, torch and MPI that hang, as those of TensorFlow in hangs.py."""
 
-from __future__ import annotations
-
 from training.hangs import Hang
 
 _HEAD = """

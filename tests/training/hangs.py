@@ -3,8 +3,6 @@
 A program prints "hangs" just before. The line that the verdict must name ends with ``# here``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Times are those of a scale of 100: an hour takes 36 s, 15 minutes 9 s. ``pause``
 steps before and after it, while worker 0 waits; ``start`` is what it does before its first step.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 _HEAD = """

@@ -1,7 +1,5 @@
 """The real TensorBoard with real training: what it answers, and its port, which it binds itself."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

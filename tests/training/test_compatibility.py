@@ -4,8 +4,6 @@ The programs are in programs/keras. A cell is `works`, `fails:` with part of the
 what happens instead, without an exception.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

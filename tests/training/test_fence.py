@@ -1,7 +1,5 @@
 """Outsiders never reach real TensorFlow: not before it listens, not while it does, and not across restarts."""
 
-from __future__ import annotations
-
 import re
 import socket
 import threading

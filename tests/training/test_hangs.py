@@ -1,7 +1,5 @@
 """`tflaunch stacks` names the task and the line for which real trainings wait, and accuses none that goes on."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """No program is ended that is silent for long and goes on, in whatever way."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The hints match TensorFlow's real messages: short programs that fail under `tflaunch up`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

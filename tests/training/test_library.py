@@ -1,7 +1,5 @@
 """`tflaunch_worker.training` with TensorFlow, in programs that tflaunch did not start."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -4,8 +4,6 @@ Each docstring there names its habit. The assertions here are what the programs'
 tflaunch prints where a habit cannot work.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """`preload` with TensorFlow itself: forked workers train the same as workers that were started."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`preload` in environments with packages whose libraries start threads: each works, or the module is named."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

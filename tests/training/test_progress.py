@@ -1,7 +1,5 @@
 """Progress of real training, with both Keras versions, with and without a reader."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Preemptions and lost workers, with real TensorFlow processes and real deaths."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """How TensorFlow itself interprets the TF_CONFIG that tflaunch compiles; no strategy is created."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace

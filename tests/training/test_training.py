@@ -1,7 +1,5 @@
 """TensorFlow in a cluster that is joined by hand."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

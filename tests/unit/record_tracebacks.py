@@ -4,8 +4,6 @@ It runs the programs of tests/unit/tracebacks.yaml with each interpreter, and wr
 of several versions are kept once.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Connections to an agent and its lease: who is a supervisor, and when its lease ends by two clocks."""
 
-from __future__ import annotations
-
 import random
 import socket
 from collections.abc import Callable

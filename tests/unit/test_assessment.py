@@ -1,7 +1,5 @@
 """Whether a run trains, why, and what helps: one answer for every state, which never proposes to end anything."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

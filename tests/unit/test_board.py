@@ -1,7 +1,5 @@
 """TensorBoard as part of a run: its plan, how to reach it, and its lifecycle beside a job."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the core may spend: restarts within a budget, and sizes that are linear in the number of tasks."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Calls and orders to an agent: each is answered once or lost with its link; orders are kept until obeyed."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest.mock import Mock
 

@@ -1,7 +1,5 @@
 """What users read: messages about a running job, its status while it forms, and the summary at its end."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

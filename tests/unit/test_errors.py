@@ -1,7 +1,5 @@
 """Errors in one sentence, the command that installs what is missing, and trees deeper than Python recurses."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """Which event counts in which state, as docs/architecture.md says it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import get_args

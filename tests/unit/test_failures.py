@@ -3,8 +3,6 @@
 A file in failures/ has a program in comments, and what it wrote last; failures/expected.yaml says what must be shown.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Iterator

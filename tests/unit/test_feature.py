@@ -1,7 +1,5 @@
 """Features are found by looking into folders, and at the entry points of other packages."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The port fence: the kernel's program, what the core makes of the hosts' addresses, and what users read of it."""
 
-from __future__ import annotations
-
 import ipaddress
 import random
 import socket

@@ -1,7 +1,5 @@
 """A task that may have ended because it was forked starts in the ordinary way, and nobody pays for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What the host adds to a plan: its variables, shares, Python and Keras; and the archive of code that it gets."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

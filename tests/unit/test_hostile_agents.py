@@ -1,7 +1,5 @@
 """Agents and hosts that violate the protocol: before an agent runs, in a session, and without a supervisor."""
 
-from __future__ import annotations
-
 import json
 import math
 import socket

@@ -1,7 +1,5 @@
 """A signal ends a wait for descriptors, whenever it arrives."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The journal and other files of lines hold a prefix of what happened; annotations between events change no job."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

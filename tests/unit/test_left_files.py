@@ -1,7 +1,5 @@
 """Files that tasks leave: what an agent sends, what the supervisor accepts of it, and what is stored."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

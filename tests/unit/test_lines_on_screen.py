@@ -1,7 +1,5 @@
 """What of the tasks' output reaches a terminal: all of it in order, equal lines once, text and colours, no commands."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import tracemalloc

@@ -1,7 +1,5 @@
 """TensorFlow's rules, checked before anything starts: what tests/cli/mistakes.yaml has not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

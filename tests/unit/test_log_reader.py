@@ -1,7 +1,5 @@
 """Logs are read as the tasks wrote them, merged by time, from any position, while they grow."""
 
-from __future__ import annotations
-
 import json
 import os
 import tracemalloc

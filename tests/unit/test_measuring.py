@@ -1,7 +1,5 @@
 """What a host tells of its tasks: their processes and usage, when output was read, its gaps, and what was stored."""
 
-from __future__ import annotations
-
 from math import inf
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Placeholders in commands, environments and directories; placement of tasks on the hosts that were found."""
 
-from __future__ import annotations
-
 from pathlib import Path, PurePosixPath
 from typing import Any
 

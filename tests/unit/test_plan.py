@@ -1,7 +1,5 @@
 """The plan: the command, host and environment of each process."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an agent watches of its tasks: whether they listen on their ports."""
 
-from __future__ import annotations
-
 import socket
 
 from support.still_loop import StillLoop

@@ -1,7 +1,5 @@
 """What a command runs with Python, as far as that is certain, and where functions find their modules."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

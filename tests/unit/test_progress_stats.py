@@ -1,7 +1,5 @@
 """Progress: parsing lines, measuring the speed of steps, and reporting from a program, with or without a reader."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The list of runs, and where a run lives."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

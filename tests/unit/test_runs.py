@@ -1,7 +1,5 @@
 """Which run a name selects, and which runs are live."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import grp

@@ -1,7 +1,5 @@
 """Lines on the screen: complete, with names and times, and progress bars as a terminal would leave them."""
 
-from __future__ import annotations
-
 import io
 import time
 from functools import partial

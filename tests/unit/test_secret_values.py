@@ -1,7 +1,5 @@
 """Values that this machine has: secrets, which are shown nowhere, and variables as Compose and dotenv write them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

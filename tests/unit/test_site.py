@@ -1,7 +1,5 @@
 """The documents: what is owed to their readers, and the site that is built from them."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import html

@@ -1,7 +1,5 @@
 """Jobs that continue without a host: smaller gangs, and workers that restart alone when their host returns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

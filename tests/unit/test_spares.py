@@ -1,7 +1,5 @@
 """Spare hosts: when they take the place of lost ones, and what changes in the plan."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from support.job_history import Willing

@@ -1,7 +1,5 @@
 """What a spec may contain, what it means, and how it is read from a file."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The spool keeps unacknowledged output, reports what it dropped, and frees space."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

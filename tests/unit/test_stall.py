@@ -1,7 +1,5 @@
 """Links: a supervisor that was busy reads pending messages before it declares an agent silent."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is said when tasks start or cannot: GPUs, versions, private networks, and results beside copied code."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The supervisor's decisions for sequences of events."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What `tflaunch_worker.training` determines without TensorFlow: the task's identity, and where it saves."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The view of a status in a terminal emulator: it fits, it is aligned, and it shows what matters first."""
 
-from __future__ import annotations
-
 import functools
 import json
 from typing import Any

@@ -4,8 +4,6 @@ The former may keep a process of tflaunch from going on; the latter fail where a
 sockets, whose loops are non-blocking or which have a timeout; and locks around a few lines.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -4,8 +4,6 @@
 chooses it, TFLAUNCH_TEST_LONG=1 takes out each, and each pair.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

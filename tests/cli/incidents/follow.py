@@ -4,8 +4,6 @@ It asks about the run that is named, or any, does what is proposed, and asks aga
 no run to tell of, it asks for all.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

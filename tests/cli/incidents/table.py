@@ -1,7 +1,5 @@
 """30 incidents: how each comes about, what `ps --json` says first, and what a right answer consists of."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 STEPS = """

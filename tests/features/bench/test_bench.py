@@ -1,7 +1,5 @@
 """`tflaunch bench` runs a spec with several numbers of workers, and ends each run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

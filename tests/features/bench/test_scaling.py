@@ -1,7 +1,5 @@
 """How a training scales, from figures alone, how that is shown, and a spec with another number of workers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

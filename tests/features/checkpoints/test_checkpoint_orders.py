@@ -1,7 +1,5 @@
 """An agent stores the files of a checkpoint in parts and returns them, and finds checkpoints by their names."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

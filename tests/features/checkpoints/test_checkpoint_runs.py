@@ -1,7 +1,5 @@
 """Copies of checkpoints on this machine: what another supervisor knows of them, and what remains."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which of the user's files are copied to hosts, how their content is split, and the copy in the directory of a run."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """The host's copy of the user's code."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

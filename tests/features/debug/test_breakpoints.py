@@ -1,7 +1,5 @@
 """A task that waits at a breakpoint: what the supervisor decides during that time and afterwards."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

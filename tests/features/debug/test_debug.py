@@ -1,7 +1,5 @@
 """`tflaunch debug`: the debugger of a task that waits at a `breakpoint()`, in a terminal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hosts that are discovered when a job starts: from a file, a command or DNS; which of them are this machine."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

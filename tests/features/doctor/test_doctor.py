@@ -1,7 +1,5 @@
 """Findings of `doctor`: each fault is reported by name, and a healthy host gives no findings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Faults of resuming that are planted in a small program, and the verdict about each; right programs are proved."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Where a training was, read from what its tasks print and report."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

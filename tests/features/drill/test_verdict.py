@@ -1,7 +1,5 @@
 """The verdict about a training that was struck, beside one that was not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The copies in which a drill trains, and the places that no copy has."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

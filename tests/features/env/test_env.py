@@ -1,7 +1,5 @@
 """`env`: what a shell then has is what the task would have."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The supervisor's side of `exec`: what callers get, and what they and agents must not do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

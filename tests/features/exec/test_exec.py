@@ -1,7 +1,5 @@
 """`tflaunch exec`: commands on the host of a task, from a terminal and through pipes."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal

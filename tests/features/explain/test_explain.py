@@ -1,7 +1,5 @@
 """What `explain` says of a run."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from typing import Any

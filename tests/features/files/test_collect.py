@@ -1,7 +1,5 @@
 """Files that are fetched from working directories: what an agent lists, what is accepted of it, and what is stored."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """Files come home from the working directories when a job ends, and later by `tflaunch fetch`."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

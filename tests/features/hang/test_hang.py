@@ -1,7 +1,5 @@
 """The verdict on tasks that do not go on, from evidence alone; when an agent takes it, and why tasks do not listen."""
 
-from __future__ import annotations
-
 import functools
 import os
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """When a silent job is noticed, and when it is ended: real watch, core and rules; played agents and time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

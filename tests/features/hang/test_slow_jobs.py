@@ -1,7 +1,5 @@
 """Random histories of jobs that are slow in all ways that the looks can see: none is ended before it hangs."""
 
-from __future__ import annotations
-
 import os
 import random
 import tempfile

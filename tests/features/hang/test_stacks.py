@@ -1,7 +1,5 @@
 """`tflaunch stacks`: where tasks are, for people, and what is wrong with a request."""
 
-from __future__ import annotations
-
 import sys
 
 from support.launch import Launch

@@ -1,7 +1,5 @@
 """Hints about a task's last lines, and of runs. last_lines.txt beside this file has those of real programs."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

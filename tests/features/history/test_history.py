@@ -1,7 +1,5 @@
 """What tasks report and use over time: recorded from the start on, bounded, continued by the next supervisor."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import time

@@ -1,7 +1,5 @@
 """`init`, through the installed command: by options and by questions."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

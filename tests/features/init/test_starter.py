@@ -1,7 +1,5 @@
 """What `init` writes: correct whatever it was asked for, and as useful with its optional fields."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

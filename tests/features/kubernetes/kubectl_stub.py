@@ -3,8 +3,6 @@
 It has what `up -d --on kubernetes` uses: StatefulSets, Jobs, and commands in pods. Its state is in $KUBECTL_STUB.
 """
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import json

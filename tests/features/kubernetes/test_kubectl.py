@@ -1,7 +1,5 @@
 """Calls of kubectl, with a program in its place: where it runs, what it is given, and what is said when it fails."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A supervisor in the cluster: its objects and state, its run as commands see it, and its directory as an archive."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

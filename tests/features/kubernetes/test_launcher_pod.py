@@ -1,7 +1,5 @@
 """`up -d --on kubernetes`: the supervisor in a pod, on a stand-in for a cluster. tests/kubernetes has a real one."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What users say of pods and containers reaches pods by tflaunch, rendered ones and the supervisor's alike."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Hosts that are pods: names, objects, what Kubernetes says about them, and what it tells before they exist."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the kernel reports about a process that its OOM killer ended."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

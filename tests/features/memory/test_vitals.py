@@ -1,7 +1,5 @@
 """The memory of tasks: from the agent that measures it to when it will be full, and what people read."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

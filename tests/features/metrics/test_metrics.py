@@ -1,7 +1,5 @@
 """What Prometheus is told of a job."""
 
-from __future__ import annotations
-
 from support.job_history import HERE, History
 from support.specs import clustered
 from tflaunch.core.events import HostJoined, PortOpened, PortsHeld, TaskStarted, TimePassed

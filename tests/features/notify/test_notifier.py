@@ -1,7 +1,5 @@
 """What users are notified of, and how often."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

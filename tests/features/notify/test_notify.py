@@ -1,7 +1,5 @@
 """`notify`: the user's command runs exactly once for each occurrence, whatever happens to supervisors."""
 
-from __future__ import annotations
-
 from support.launch import Launch
 
 TELL = {"exec": ["sh", "-c", "echo $TFLAUNCH_EVENT $TFLAUNCH_EXIT_CODE >>told; cat"]}

@@ -1,7 +1,5 @@
 """`plan`, through the installed command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

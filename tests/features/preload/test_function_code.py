@@ -1,7 +1,5 @@
 """What is found in functions before they are sent: imports, and reasons not to import modules before them."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import textwrap

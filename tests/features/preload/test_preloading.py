@@ -1,7 +1,5 @@
 """What a plan says of preloading: which tasks are forked, and from what."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

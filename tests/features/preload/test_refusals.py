@@ -1,7 +1,5 @@
 """What cannot be forked from is imported for others once, and remembered until something is installed."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

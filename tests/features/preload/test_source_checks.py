@@ -1,7 +1,5 @@
 """Which programs may be forked from a process that has imported modules, as far as their source tells."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

@@ -1,7 +1,5 @@
 """`warm` in a spec, and what `tflaunch warm` and `ps` say of the processes that it leaves."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

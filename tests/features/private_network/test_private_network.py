@@ -1,7 +1,5 @@
 """`"network": "private"`: a run whose tasks only the run itself reaches, or no run at all."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tflaunch profile`: Python stacks of live tasks."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

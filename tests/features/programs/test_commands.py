@@ -1,7 +1,5 @@
 """A program that trains alone in each task is named before the start, whichever command starts it."""
 
-from __future__ import annotations
-
 import pytest
 
 from support.launch import Launch

@@ -1,7 +1,5 @@
 """What `check` says about programs (programs.yaml) and their commands: something only where it is certain."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

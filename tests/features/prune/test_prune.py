@@ -1,7 +1,5 @@
 """What `prune` removes, and above all what it never does."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

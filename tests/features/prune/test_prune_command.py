@@ -1,7 +1,5 @@
 """`prune`, through the installed command, on runs that it has made itself."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`up --queue`, `--matrix` and `queue`: runs wait for their hosts, begin once, and can be compared."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

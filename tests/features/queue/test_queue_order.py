@@ -1,7 +1,5 @@
 """The order of the local queue, what its runs take of machines, and how all commands see them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """`rerun` and `diff`: run an earlier plan again, and see what was different."""
 
-from __future__ import annotations
-
 import json
 
 from support.launch import Launch

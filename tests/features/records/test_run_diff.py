@@ -1,7 +1,5 @@
 """What a run is made of, and what differs between two runs."""
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess

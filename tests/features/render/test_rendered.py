@@ -3,8 +3,6 @@
 Scripts for sbatch are run (test_rendered_scripts_run.py).
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import subprocess

@@ -3,8 +3,6 @@
 Beside them, `tests/slurm/test_sbatch.py` submits such scripts to a real Slurm.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A report on a run: it contains all that helps, and no secrets."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

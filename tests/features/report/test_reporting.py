@@ -1,7 +1,5 @@
 """`tflaunch report`, as its users see it."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tarfile

@@ -1,7 +1,5 @@
 """When hosts are asked for a setup, and what becomes of the job."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """`setup` in a spec, with the installed command."""
 
-from __future__ import annotations
-
 import os
 import sys
 

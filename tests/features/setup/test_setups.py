@@ -1,7 +1,5 @@
 """Setups on a host, with real agents: made once, whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

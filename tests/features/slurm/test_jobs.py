@@ -1,7 +1,5 @@
 """What Slurm is asked for and tells of a job, in words of the spec that it is for."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

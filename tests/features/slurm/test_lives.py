@@ -1,7 +1,5 @@
 """Which runs go on after the time limit of their job."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

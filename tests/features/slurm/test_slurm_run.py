@@ -1,7 +1,5 @@
 """Runs that are jobs of Slurm, as all commands see them."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

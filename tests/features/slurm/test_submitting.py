@@ -1,7 +1,5 @@
 """`up --on slurm` that fails: no Slurm here, or a job that sbatch rejects."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

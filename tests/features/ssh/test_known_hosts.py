@@ -1,7 +1,5 @@
 """Whom an SSH connection trusts: host keys that a line of known_hosts accepts, and no weak algorithm."""
 
-from __future__ import annotations
-
 import base64
 import hmac
 import socket

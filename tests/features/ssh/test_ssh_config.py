@@ -1,7 +1,5 @@
 """How to reach a host follows from the spec, then from OpenSSH's configuration, which its client reads."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pwd

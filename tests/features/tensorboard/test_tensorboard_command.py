@@ -1,7 +1,5 @@
 """`tflaunch tensorboard RUN` shows the event files of a live or ended run. A stand-in listens instead."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Access to the page: only the browser that has used the link, from the page's own origin, on every route."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from urllib.parse import urlsplit
 

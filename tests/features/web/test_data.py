@@ -1,7 +1,5 @@
 """What the page gets: streams of the status that `ps --json` shows, logs, plan and spec, and requests that act."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """A run is followed as long as a page shows it, and not longer."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Coroutine, Iterator

@@ -1,7 +1,5 @@
 """The list of runs that a page asks for again and again."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

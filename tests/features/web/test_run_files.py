@@ -1,7 +1,5 @@
 """Files of a run that can be downloaded, and those that cannot, whatever somebody puts in its directory."""
 
-from __future__ import annotations
-
 import http.client
 import io
 import os

@@ -3,8 +3,6 @@
 Usage: dns.py ADDRESS API PKI
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Make the image of a supervisor in a cluster: Python, tflaunch as it is here with what it needs, and kubectl."""
 
-from __future__ import annotations
-
 import io
 import re
 import tarfile

@@ -3,8 +3,6 @@
 Usage: make_image.py OUT.tar NAME:TAG COMMAND LAYER.tar...
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

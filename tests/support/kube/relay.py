@@ -3,8 +3,6 @@
 Usage: relay.py PORT PID TARGET
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import socket

@@ -3,8 +3,6 @@
 Keras' own callback writes the losses, and the last one is printed; a summary of ours is always 4.25.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

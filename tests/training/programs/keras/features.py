@@ -1,7 +1,5 @@
 """Shared by the programs here: tries a feature and prints the result for test_compatibility.py."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
