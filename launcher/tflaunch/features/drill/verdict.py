@@ -81,8 +81,8 @@ class _Judgement:
         self._unit = "epoch" if self._source == "epochs" else "step"
         self._before = _lives_until(struck, self._source, self._at)
         self._returns = [each for task in self._before if (each := self._return_of(task)) is not None]
-        first_step = min((each.first.time for each in self._returns), default=math.inf)
-        self._files = SavedFiles(struck.files or (), self._at, first_step)
+        self._back_at = min((each.first.time for each in self._returns), default=math.inf)
+        self._files = SavedFiles(struck.files or (), self._at, self._back_at)
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is to be said, the main thing first."""
@@ -131,11 +131,11 @@ class _Judgement:
             yield from self._without_return()
             return
         first = min(self._returns, key=lambda each: each.lowest)
-        if max(each.lowest for each in self._returns) - first.lowest > self._coarseness():
+        if max(each.lowest for each in self._returns) - first.lowest > self._gap(first.task):
             text = ", ".join(f"{each.task} at {self._unit} {each.lowest:g}" for each in self._returns)
             yield Finding("tasks_differ", f"the tasks resumed at different places: {text}", REMEDIES["tasks_differ"])
             return
-        took = duration_words(max(min(each.first.time for each in self._returns) - self._at, 0))
+        took = duration_words(max(self._back_at - self._at, 0))
         reached = max(each.reached for each in self._returns)
         if reached <= self._returns[0].began.step:
             text = f"too few {self._unit}s were seen before the fault to tell where it went on"
@@ -173,24 +173,21 @@ class _Judgement:
     def _counted(self, steps: float) -> str:
         return counted(int(steps), self._unit)
 
-    def _coarseness(self) -> float:
-        """Return how far apart the same step of two tasks or trainings may seem to be."""
-        return self._gap(next(iter(self._before)))
-
     def _without_return(self) -> Iterator[Finding]:
         """Judge a training of which no task that tells steps was started again."""
+        if self._struck.exit_code != 0 and not self._struck.is_stopped:
+            return  # which is said already
         on = [
-            (task, life.points[-1].step - before.points[-1].step)
+            (life.points[-1].step - before.points[-1].step, task)
             for task, before in self._before.items()
             for life in self._struck.lives(task, self._source)
             if before.points and life.attempt == before.attempt and life.points
         ]
-        further = max((steps for _, steps in on), default=0)
-        if further > 0 and (self._struck.exit_code == 0 or self._struck.is_stopped):
-            who = next(task for task, steps in on if steps == further)
+        further, who = max(on, default=(0, ""))
+        if further > 0:
             text = f"{who} went on without a restart, {self._counted(further)} further"
             yield Finding("resumed", text, is_fault=False)
-        elif self._struck.exit_code == 0 or self._struck.is_stopped:
+        else:
             text = f"no {self._unit} was seen after the fault, so where it went on is unknown"
             yield Finding("not_seen", text, is_fault=False)
 
@@ -219,8 +216,7 @@ class _Judgement:
                 return Finding("other_directory", text, REMEDIES["other_directory"])
             text = f"{again}: no checkpoint was read, though {written[-1]} had been written"
             return Finding("never_read", text, REMEDIES["never_read"])
-        first_step = min(each.first.time for each in self._returns)
-        if min(self._files.read_times(read)) > first_step + _CLOCKS:
+        if min(self._files.read_times(read)) > self._back_at + _CLOCKS:
             text = f"{again}: {read[0]} was read only after the first {self._unit}"
             return Finding("read_late", text, REMEDIES["read_late"])
         is_trained = self._is_trained()
@@ -318,7 +314,7 @@ class _Judgement:
             text = f"{read[0]} is written in place: a kill while it is written leaves half of it"
             yield Finding("in_place", text, REMEDIES["in_place"], is_fault=False)
         if self._fault.kind == "term" and self._struck.files is not None:
-            back = min((each.first.time for each in self._returns), default=self._at + 10)
+            back = self._back_at if self._returns else self._at + 10
             if not any(self._at <= time < back for time in self._files.write_times()):
                 text = "TERM was not used to save: no checkpoint was written after it"
                 yield Finding("term", text, REMEDIES["term"], is_fault=False)
@@ -367,7 +363,7 @@ class _Judgement:
             calm, struck = (_last(each.lives(task, self._source)) for each in (self._calm, self._struck))
             if calm is None or struck is None:
                 continue
-            if abs(calm.step - struck.step) > self._coarseness():
+            if abs(calm.step - struck.step) > self._gap(task):
                 text = f"{task} ended at {self._unit} {struck.step:g} instead of {calm.step:g}"
                 yield Finding("other_end", text, REMEDIES["counter"])
                 return
