@@ -57,7 +57,7 @@ def test_a_live_run_and_one_whose_supervisor_was_killed(launch: Launch) -> None:
     alive = explained(launch)
     assert (alive["state"], alive["exit_code"]) == ("running", None)
     assert alive["sentence"].startswith("no step was reported yet, after ")
-    assert launch.run("explain").stdout.startswith(f"{alive['run']}: running: no step was reported yet, after ")
+    assert launch.run("explain").stdout.startswith(f"{alive['run']}: first step: no step was reported yet, after ")
     supervisor = launch.supervisor()
     supervisor.kill()
     supervisor.wait(PATIENCE)

@@ -88,7 +88,7 @@ def explain(run: str | None, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    state = found.state.replace("_", " ")
+    state = current.phase if current.exit_code is None else found.state
     if observer.job.exit_code is not None:
         text = summary.summary(observer.job, current.logs, lines, known=observer.known)
         click.echo(f"{found.run}: {state}")
