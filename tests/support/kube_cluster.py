@@ -5,8 +5,6 @@ programs and images are kept below ~/.cache/tflaunch-tests. The cluster itself i
 minute.
 """
 
-from __future__ import annotations
-
 import fcntl
 import functools
 import os
@@ -16,18 +14,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
+from typing_extensions import Self
 
 from support.kube.launcher_image import make_launcher_image
 from support.launch import LONG
 from support.needs import lack, need
 from support.sshd import DIE_WITH_US
 from support.waiting import PATIENCE, wait_until
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 IMAGE = "lab/python:1"
 LAUNCHER_IMAGE = "lab/tflaunch:1"

@@ -1,7 +1,5 @@
 """The processes of a bed's hosts: this machine's /proc lists them all."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -10,15 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import psutil
+from typing_extensions import Self
 
 from support.needs import lack
 from support.waiting import wait_until
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _PERIOD = 0.1  # seconds between samples
 _LOOKS = 20  # at a process that has no command line at the moment

@@ -5,8 +5,6 @@ only to them. Without cgroups, Slurm ends a task by its process tree: it may mis
 just killed.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import socket
@@ -14,16 +12,15 @@ import stat
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from typing_extensions import Self
 
 from support import waiting
 from support.fixed_ports import free_ports
 from support.needs import program
 from support.netns_hosts import CONTROLLER, Bed
 from support.sshd import DIE_WITH_US
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _PORTS = 6817  # the controller's, followed by those of nodes with addresses of their own
 

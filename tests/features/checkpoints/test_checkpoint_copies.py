@@ -1,13 +1,12 @@
 """Copies of checkpoints: what is complete, what is accepted of an agent, and which one an attempt starts with."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
+from typing_extensions import Self
 
 from support.checkpoint_program import INDEX_END, save
 from support.job_history import Willing
@@ -28,9 +27,6 @@ from tflaunch_worker import wire
 from tflaunch_worker.agent import orders
 from tflaunch_worker.features.checkpoints import checkpoint_copies, saved_checkpoints
 from tflaunch_worker.features.checkpoints.checkpoint_store import CheckpointStore
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 DATA = "ckpt-10.data-00000-of-00001"
 KERAS = b"PK\3\4" + b"x" * 50 + b"PK\5\6" + bytes(18)
