@@ -210,6 +210,7 @@ def test_where_a_checkpoint_has_its_iterations(entry: bytes, place: tuple[int, i
         ([9.0, 5.0, 4.0], [4.0], []),
         ([], [], ["best_unknown"]),
         ([9.0, 4.0, 5.0], [8.0], ["best_unknown"]),
+        ([9.0, 5.0, 4.0], [3.0], ["best_unknown"]),  # kept or not
     ],
 )
 def test_an_evaluator_keeps_its_best_metric(before: list[float], after: list[float], said: list[str]) -> None:

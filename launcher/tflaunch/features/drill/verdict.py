@@ -347,8 +347,8 @@ class _Judgement:
             grows = sorted(undisturbed)
             is_best = undisturbed in (grows, grows[::-1])  # others are called best, too, such as the best of a round
             better = undisturbed[-1] - undisturbed[0] if undisturbed and is_best else 0
-            if len(told) < 2 or len(told[0]) < 2 or not better:
-                text = f"whether {task} keeps its best metric is unknown: it told too few, or one that gets worse"
+            if len(told) < 2 or len(told[0]) < 2 or not better or (told[-1][0] - told[0][-1]) * better > 0:
+                text = f"whether {task} keeps its best metric is unknown: it told too few, or a better one at once"
                 remedy = "print lines such as `best accuracy 0.81`, or train longer"
                 yield Finding("best_unknown", text, remedy, is_fault=False)
             elif (told[-1][0] - told[0][-2]) * better < 0:  # the last one before may have been too late to be saved
