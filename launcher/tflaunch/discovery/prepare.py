@@ -141,4 +141,6 @@ def _with_ranks(plan: planning.Plan) -> planning.Plan:
     variables: dict[str, Mapping[str, str]] = {}
     for engine, tasks in tasks_of.items():
         variables |= find_engine(engine).variables(tasks)
+    if not variables:
+        return plan
     return plan.with_processes(lambda each: each._replace(env={**variables.get(each.task, {}), **each.env}))

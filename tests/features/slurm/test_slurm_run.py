@@ -95,7 +95,7 @@ def test_why_slurm_has_sent_term(
     (path / jobs.SCRIPT_NAME).write_text("#SBATCH --signal=B:TERM@15\n")
     job = SlurmJob(state, "None", "n1", 0, 0, "1:00", left)
     monkeypatch.setattr(jobs, "find_job", lambda *_, **__: job)
-    monkeypatch.setattr(jobs, "run_command", lambda *_: "n1 idle\nn2 down*\n")
+    monkeypatch.setattr(jobs, "run_command", lambda *_, **__: "n1 idle\nn2 down*\n")
     assert supervise.explain_term(path) == why
 
 

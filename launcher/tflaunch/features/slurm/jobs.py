@@ -24,7 +24,7 @@ _RUNNING = frozenset({"CONFIGURING", "RUNNING", "SUSPENDED", "SIGNALING", "STAGE
 _ENDING = "COMPLETING"
 _GIVEN_UP = ("down", "fail")  # states of nodes
 _OF_TASKS = re.compile(
-    r"S(?:LURM|RUN)_(?!(?:ARRAY|CLUSTER|CONF|CPUS_PER_TASK|HET|JOB|JWT|NODE_ALIASES|RESTART|RLIMIT|SPANK|SUBMIT|WORKING)_?)"
+    r"S(?:LURM|RUN)_(?!ARRAY|CLUSTER|CONF|CPUS_PER_TASK|HET|JOB|JWT|NODE_ALIASES|RESTART|RLIMIT|SPANK|SUBMIT|WORKING)"
     r"\w+"
 )
 """Variables that srun reads as options, or that number the tasks of a step: the batch script's are for other steps."""
@@ -206,10 +206,11 @@ def find_job(job: str, patience: float = _PATIENCE) -> SlurmJob | None:
     )
 
 
-def failed_nodes(job: SlurmJob) -> str:
+def failed_nodes(job: SlurmJob, patience: float = _PATIENCE) -> str:
     """Return the names of a job's nodes that Slurm has given up; "" if it has none, or does not tell."""
+    words = ("sinfo", "--noheader", "--Node", f"--nodes={job.nodes}", "--format=%N %t")
     try:
-        lines = run_command("sinfo", "--noheader", "--Node", f"--nodes={job.nodes}", "--format=%N %t").splitlines()
+        lines = run_command(*words, patience=patience).splitlines()
     except SlurmError:
         return ""
     return ", ".join(dict.fromkeys(name for name, state in map(str.split, lines) if state.startswith(_GIVEN_UP)))

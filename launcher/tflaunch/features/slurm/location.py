@@ -191,8 +191,9 @@ class SlurmRun(RunLocation):
         if end is not None and not end.is_over:
             return True
         if is_lost:
-            lost = end and end.state == _NODE_FAIL and jobs.failed_nodes(end)
-            state = "" if end is None else f" ({end.state}{f' of {lost}' if lost else ''})"
+            failed = jobs.failed_nodes(end) if end is not None and end.state == _NODE_FAIL else ""
+            nodes = f" of {failed}" if failed else ""
+            state = "" if end is None else f" ({end.state}{nodes})"
             raise TflaunchError(f"Slurm has ended job {self._job}{state}; start the spec again", EXIT_INTERNAL)
         return False
 

@@ -66,7 +66,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
     """
     spec, plan, warnings = _plan_on_assumed_nodes(file, order)
     ending = find_ending()
-    warnings += _find_warnings(spec, plan, order, ending)
+    warnings += _find_job_warnings(spec, plan, order, ending)
     placeholders.require_matrix_values(plan)
     check_extras(Launching(LaunchOptions(extras=order.extras), ENGINE, plan))
     read_secrets(plan.secrets)  # the job reads them again, with the environment that sbatch gives it
@@ -97,10 +97,10 @@ def check_spec(file: SpecFile, order: SpecOrder) -> list[Problem]:
     ending = find_ending()
     parts = wanted(plan, spec, ending)
     problems += try_script(_script(parts, ["true"]), _arguments(parts))
-    return problems + _find_warnings(spec, plan, order, ending)
+    return problems + _find_job_warnings(spec, plan, order, ending)
 
 
-def _find_warnings(spec: Spec, plan: Plan, order: SpecOrder, ending: Ending) -> list[Problem]:
+def _find_job_warnings(spec: Spec, plan: Plan, order: SpecOrder, ending: Ending) -> list[Problem]:
     return [
         *find_warnings(spec.timeouts.grace, ending),
         *lives.find_warnings(spec.slurm, plan),

@@ -41,6 +41,7 @@ _JUST_NOW = 60.0  # seconds
 _MOST_SAID = 16 * 1024
 _CANCELLED = r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT (\S+)(?: DUE TO ([^*\n]{1,200}?))? \*\*\*"
 _NEAR_LIMIT = "NEAR TIME LIMIT"
+_NODE_FAILURE = "NODE FAILURE"
 _NEVER = "None"
 _CANCELS = "CANCEL"
 _WHY = {
@@ -49,7 +50,7 @@ _WHY = {
     _NEAR_LIMIT: f"{lives.LIMIT}{{limit}} will soon be reached (slurm.time)",
     "PREEMPTION": "the job was preempted by another one",
     "JOB REQUEUE": "the job was put back into the queue",
-    "NODE FAILURE": "node {nodes} of the job has failed",
+    _NODE_FAILURE: "{node} of the job has failed",
 }
 
 
@@ -212,9 +213,11 @@ def explain_term(directory: Path) -> str:
         time.sleep(_HEARD_EVERYWHERE)
     if reason is None:
         return ""
+    reason = reason.partition(",")[0]  # what follows is where to look
     limit = "" if job is None else f" of {job.time_limit}"
-    why = _WHY.get(reason.partition(",")[0], f"Slurm ends the job: {reason.lower()}")  # what follows is where to look
-    return why.format(limit=limit, nodes=jobs.failed_nodes(job) if job else "").replace("node  of", "a node of")
+    failed = jobs.failed_nodes(job, _SOON) if job is not None and reason == _NODE_FAILURE else ""
+    why = _WHY.get(reason, f"Slurm ends the job: {reason.lower()}")
+    return why.format(limit=limit, node=f"node {failed}" if failed else "a node")
 
 
 def explain_preemption(directory: Path) -> str:
