@@ -59,6 +59,22 @@ def test_a_command_runs_on_nodes_without_a_spec(nodes: SlurmBed, launch: Launch)
     assert "add --on slurm" in launch.run("run", "--partition", "p", "--save", "-", *program).stderr
 
 
+API = """
+import tflaunch
+command = ["sh", "-c", "echo from $TFLAUNCH_TASK; exit ${TFLAUNCH_TASK#*:}"]
+spec = tflaunch.Spec(cluster={"worker": 2}, strategy="none", command=command, restart={"max": 0}, slurm={"nodes": 2})
+result = tflaunch.run(spec, on="slurm")
+print(result.exit_code, result.culprit, sorted(task.host for task in result.tasks.values()))
+print(result.tasks["worker:1"].log, end="")
+"""
+
+
+def test_a_job_of_the_python_api_tells_its_result(nodes: SlurmBed, launch: Launch) -> None:
+    words = [*launch.prefix, sys.executable, "-c", API]
+    ended = subprocess.run(words, cwd=launch.directory, env=launch.env, text=True, capture_output=True, check=False)
+    assert (ended.stdout, ended.stderr) == ("1 worker:1 ['h1', 'h2']\nfrom worker:1\n", "")
+
+
 @pytest.mark.thorough
 def test_tasks_are_on_the_nodes_as_the_spec_names_hosts(nodes: SlurmBed, launch: Launch) -> None:
     """With the environment, secrets and directory of the submission, and TF_CONFIG with the nodes' names."""
@@ -66,17 +82,20 @@ def test_tasks_are_on_the_nodes_as_the_spec_names_hosts(nodes: SlurmBed, launch:
     (launch.directory / "token").write_text("quiet\n")
     secrets = {"API_KEY": {"env": "KEY_OF_ANN"}, "TOKEN": {"file": "token"}}
     (launch.directory / "json.py").write_text("raise SystemExit('not what tflaunch imports')")
-    tell = 'echo "$TFLAUNCH_TASK $SLURMD_NODENAME $GIVEN $(pwd) $TF_CONFIG"; [ "$API_KEY+$TOKEN" = hush+quiet ]'
+    where = (
+        'echo "$TFLAUNCH_TASK $SLURMD_NODENAME $SLURM_CPUS_PER_TASK of $SLURM_CPUS_ON_NODE $GIVEN $(pwd) $TF_CONFIG"'
+    )
+    tell = f'{where}; [ "$API_KEY+$TOKEN" = hush+quiet ]'
     cluster = {"chief": ["a"], "worker": ["a", "b:2222"], "ps": ["b"]}
     spec = shell(launch, tell, cluster=cluster, strategy="parameter_server", success="all", secrets=secrets)
-    ended = launch.succeed("up", spec, "--on=slurm")
-    said = dict(re.findall(r"\| (\w+:\d) (h\d by the user \S+)", ended.stdout))
-    where = launch.directory.resolve()
+    ended = launch.succeed("up", spec, "--on=slurm", "--set=slurm.cpus-per-task=2")
+    said = dict(re.findall(r"\| (\w+:\d) (h\d 2 of 4 by the user \S+)", ended.stdout))
+    where = f"2 of 4 by the user {launch.directory.resolve()}"
     assert said == {
-        "chief:0": f"h1 by the user {where}",
-        "worker:0": f"h1 by the user {where}",
-        "worker:1": f"h2 by the user {where}",
-        "ps:0": f"h2 by the user {where}",
+        "chief:0": f"h1 {where}",
+        "worker:0": f"h1 {where}",
+        "worker:1": f"h2 {where}",
+        "ps:0": f"h2 {where}",
     }
     assert re.search(r'"worker":\["h1:\d+","h2:2222"\]', ended.stdout)
 
@@ -98,6 +117,19 @@ def test_roles_with_resources_of_their_own_get_nodes_of_their_own(nodes: SlurmBe
     read_until(up, "worker:1 h2")
     assert launch.run("down").returncode == 0
     assert up.wait(PATIENCE) == 143
+
+
+@pytest.mark.thorough
+def test_nodes_are_set_up_once_before_the_first_task(nodes: SlurmBed, launch: Launch) -> None:
+    """They share TFLAUNCH_HOME, and so what was made, with each other and with the next run."""
+    make = ["echo made >>$SEEN", "mkdir -p .venv/bin", "ln -s /bin/echo .venv/bin/say"]
+    spec = shell(launch, "say $SLURMD_NODENAME", setup=make, env={"SEEN": f"{launch.directory}/seen"})
+    for _ in range(2):
+        assert set(re.findall(r"\| (h\d)$", launch.succeed("up", spec, "--on", "slurm").stdout, re.MULTILINE)) == {
+            "h1",
+            "h2",
+        }
+    assert (launch.directory / "seen").read_text() == "made\n"
 
 
 @pytest.mark.thorough
@@ -267,14 +299,14 @@ def test_a_job_in_the_queue(nodes: SlurmBed, launch: Launch) -> None:
 
 
 @pytest.mark.thorough
-def test_a_job_that_can_never_start_is_said_to_wait_for_ever(nodes: SlurmBed, launch: Launch) -> None:
+def test_a_job_that_waits_for_a_person_is_said_to_wait_for_ever(nodes: SlurmBed, launch: Launch) -> None:
     """With the reason, and how to cancel it."""
-    up = launch.start("up", shell(launch, "true"), "--on", "slurm", "--set", "slurm.nodes=9")
-    line = read_errors_until(up, "(PartitionNodeLimit)")
+    up = launch.start("up", shell(launch, "true"), "--on", "slurm", "--set", "slurm.hold=true")
+    line = read_errors_until(up, "(JobHeldUser)")
     run = launch.run_directory().name
-    assert "its partition does not allow that many nodes; ask for fewer" in line
+    assert "it is held; `scontrol release` lets it start" in line
     assert f"`tflaunch down {run}`" in line
-    assert "ask for fewer" in launch.run("ps").stderr
+    assert "it is held" in launch.run("ps").stderr
     up.send_signal(signal.SIGINT)
     up.communicate(timeout=PATIENCE)
 
@@ -428,8 +460,7 @@ def test_when_the_time_is_over_tasks_may_save(nodes: SlurmBed, launch: Launch) -
     wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
     _, said = wait_for_end(up, 143)
     assert "the time limit of 00:01:00 is reached (slurm.time)" in said, said
-    assert (launch.directory / "saved.worker:0").exists()
-    assert (launch.directory / "saved.worker:1").exists()
+    assert all((launch.directory / f"saved.worker:{number}").exists() for number in range(2))
 
 
 @pytest.mark.thorough

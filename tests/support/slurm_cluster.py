@@ -43,7 +43,6 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
-SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 KillWait={kill_wait}

@@ -51,13 +51,14 @@ class Slurm(Engine):
         on_nodes: dict[str, list[str]] = {}
         for task in tasks:
             on_nodes.setdefault(task.host, []).append(task.task)
-        counts = [len(names) for names in on_nodes.values()]
+        counts, cpus = [len(names) for names in on_nodes.values()], os.environ.get("SLURM_CPUS_PER_TASK")
         of_step = {
             "SLURM_NTASKS": str(len(tasks)),
             "SLURM_STEP_NUM_TASKS": str(len(tasks)),
             "SLURM_STEP_NUM_NODES": str(len(on_nodes)),
             "SLURM_STEP_NODELIST": ",".join(on_nodes),
             "SLURM_STEP_TASKS_PER_NODE": ",".join(map(str, counts)),
+            **({"SLURM_CPUS_PER_TASK": cpus} if cpus else {}),
         }
         ranks = itertools.count()
         return {

@@ -24,13 +24,13 @@ _RUNNING = frozenset({"CONFIGURING", "RUNNING", "SUSPENDED", "SIGNALING", "STAGE
 _ENDING = "COMPLETING"
 _GIVEN_UP = ("down", "fail")  # states of nodes
 _OF_TASKS = re.compile(
-    r"S(?:LURM|RUN)_(?!ARRAY|CLUSTER|CONF|CPUS_PER_TASK|HET|JOB|JWT|NODE_ALIASES|RESTART|RLIMIT|SPANK|SUBMIT|WORKING)"
-    r"\w+"
+    r"S(?:LURM|RUN)_(?!ARRAY|CLUSTER|CONF|HET|JOB|JWT|NODE_ALIASES|RESTART|RLIMIT|SPANK|SUBMIT|WORKING)\w+"
 )
 """Variables that srun reads as options, or that number the tasks of a step: the batch script's are for other steps."""
 _NOT_FOR_RUNS = ("SBATCH_ARRAY_INX", "SBATCH_WAIT")  # a run is one job, and sbatch returns at once
 _GPUS_OF_NODE = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d* GRES=(\S*)")
 _GPUS = re.compile(r"gpu(?::[^:,(]+)?:(\d+)")
+_GPUS_PER_NODE = 24  # the first version known to need it
 _USAGE_CODE = 255  # exit code of Slurm's commands when they reject an option
 _OF_COMMAND = r"^(?:sbatch|scontrol|scancel|srun): (?:error: )?|^allocation failure: "
 _STUCK = {
@@ -245,20 +245,25 @@ def step_command(job: str, node: str) -> list[str]:
     if part:
         about.append(f"--het-group={part}")
     if gpus := _gpus_for_steps(number).get(node):
-        about.append(f"--gpus={gpus}")
+        about.append(gpus)
     unset = [word for name in sorted(os.environ) if _OF_TASKS.fullmatch(name) for word in ("-u", name)]
     return ["env", *unset, "srun", f"--jobid={number}", f"--nodelist={node}", *about, "--unbuffered", "--quiet"]
 
 
 @functools.cache
-def _gpus_for_steps(job: str) -> dict[str, int]:
-    """Return the GPUs on the nodes of a job that has asked for some for all of it, or for each of its tasks.
+def _gpus_for_steps(job: str) -> dict[str, str]:
+    """Return the option that asks for all GPUs of a node, for a job that wants some in all, or for each of its tasks.
 
-    A step of such a job would inherit that, and ask its node for more than this has, or for less (Slurm 22.05).
+    A step of such a job would inherit that, and ask its node for more than this has, or for less. `--gpus` overrides it
+    in Slurm 22.05; in 24.11 such a step waits for ever on a node with fewer GPUs than the first.
     """
     try:
         asked = show("job", job)
-        return gpus_of_nodes(job) if "gpu" in asked.get("TresPerJob", "") + asked.get("TresPerTask", "") else {}
+        if "gpu" not in asked.get("TresPerJob", "") + asked.get("TresPerTask", ""):
+            return {}
+        version = re.search(r"\d+", run_command("srun", "--version"))
+        option = "--gpus-per-node" if version and int(version[0]) >= _GPUS_PER_NODE else "--gpus"
+        return {node: f"{option}={gpus}" for node, gpus in gpus_of_nodes(job).items()}
     except SlurmError:
         return {}
 
