@@ -78,6 +78,7 @@ class Healthy(NamedTuple):
     after: str = ""
     evaluator: str = ""
     steps: int = 7
+    scale: int = 100
 
     @property
     def program(self) -> str:
@@ -253,6 +254,7 @@ def load():
         yield Path(sys.executable).open("rb").read(50_000)
 for _ in tf.data.Dataset.from_generator(load, output_signature=tf.TensorSpec((), tf.string)).cache("cache"):
     pass""",
+        scale=10,  # after its end TensorFlow may stand still for up to a minute, which has no scale
     ),
     "records of TensorFlow": Healthy(
         start="import tensorflow as tf",

@@ -14,8 +14,8 @@ RUNS = int(os.environ.get("TFLAUNCH_TEST_RUNS", "20" if LONG else "1"))
 
 @pytest.mark.parametrize("name", HEALTHY if LONG else ("evaluator that works",))
 def test_a_healthy_job_is_not_ended(launch: Launch, name: str) -> None:
-    launch.env["TFLAUNCH_STALL_SCALE"] = "100"
     healthy = HEALTHY[name]
+    launch.env["TFLAUNCH_STALL_SCALE"] = str(healthy.scale)
     (launch.directory / "train.py").write_text(healthy.program)
     cluster = {"worker": 2, **({"evaluator": 1} if healthy.evaluator else {})}
     spec = launch.spec(cluster=cluster, command=["python", "train.py"], restart={"max": 0}, preload=[])
