@@ -221,8 +221,9 @@ def _status_of_journal(directory: Path) -> Status:
         hosts = tuple(_corrected_host(host, seen[host.host]) for host in current.hosts)
         tasks = tuple(_corrected_task(task, seen[task.host]) for task in current.tasks)
         found = assessment.assessed(current._replace(hosts=hosts, tasks=tasks), time.time(), verbs)
-        if observer.job.plan.lease == 0:  # nothing can take it over
-            return found._replace(because=f"{found.because}; start its spec again", next_commands=())
+        loss = locate_run(directory).describe_loss()
+        if loss is not None or observer.job.plan.lease == 0:  # nothing can take it over
+            return found._replace(because=loss or f"{found.because}; start its spec again", next_commands=())
         return found
     return current
 
