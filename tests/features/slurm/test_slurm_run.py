@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tflaunch.client import control_client, follow, run_list, runs
+from support.specs import clustered
+from tflaunch.client import control_client, follow, observer, run_list, runs
 from tflaunch.client.run_location import RunLocation, locate_run
 from tflaunch.errors import TflaunchError
-from tflaunch.features.slurm import jobs, supervise
+from tflaunch.features.slurm import jobs, supervise, waiting_jobs
 from tflaunch.features.slurm.jobs import SlurmError, SlurmJob
 from tflaunch.features.slurm.location import SlurmRun
+from tflaunch.plan import serialize
+from tflaunch.store import run_dir
+from tflaunch.store.journal import Journal
 from tflaunch.store.run_dir import SUPERVISOR_LOG, RunDirectory
 
 WAITING = SlurmJob("PENDING", "Priority", "", 0, 0)
@@ -35,6 +39,7 @@ def jobs_are(monkeypatch: pytest.MonkeyPatch, *seen: SlurmJob | None) -> None:
     """Have Slurm report these states, one after the other, and the last one from then on."""
     states = list(seen)
     monkeypatch.setattr(jobs, "find_job", lambda _: states.pop(0) if len(states) > 1 else states[0])
+    monkeypatch.setattr(jobs, "run_command", lambda *_, **__: "")
 
 
 def test_a_run_is_found_by_its_mark(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,6 +76,15 @@ def test_what_is_shown_of_a_job(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for verb, remedy in (("resume", "Slurm puts a job back"), ("rerun", "up --on slurm")):
         with pytest.raises(TflaunchError, match=remedy):
             location.require_verb(verb)
+
+
+def test_a_lost_run_is_not_taken_over(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs_are(monkeypatch, None)
+    journal = Journal(directory := RunDirectory("lost"))
+    journal.record_plan(directory, serialize.as_json(clustered({"worker": ["n1:2222"]})), 0.0)
+    journal.close()
+    found = observer.current_status(submit(directory.path))
+    assert (found.because, found.next_commands) == (locate_run(directory.path).describe_loss(), ())
 
 
 @pytest.mark.parametrize(
@@ -161,8 +175,27 @@ def test_slurm_is_asked_ever_more_rarely(path: Path, monkeypatch: pytest.MonkeyP
         if seconds == 501:
             jobs.note_life(path, 0)
 
+    jobs_are(monkeypatch)
     monkeypatch.setattr(jobs, "find_job", find)
     locate_run(submit(path)).wait_until_begun(lambda _: None, pause)
     assert asked_at[:4] == [0, 1, 3, 6]
     assert asked_at[-3] - asked_at[-4] == 20
     assert asked_at[-1] == 501
+
+
+def test_one_answer_serves_all_terminals(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is young; a job that does not wait is asked for by itself."""
+    asked: list[str] = []
+
+    def answer(*words: str) -> str:
+        asked.append(words[0])
+        return "17    PENDING  2    all    Priority   \n18   PENDING  0  a,b  None  \n"
+
+    jobs_are(monkeypatch, RUNNING)
+    monkeypatch.setattr(jobs, "run_command", answer)
+    assert waiting_jobs.find_job("17", 0.0) == SlurmJob("PENDING", "Priority", "", 2, 0, partition="all")
+    assert waiting_jobs.find_job("18", 60.0) == SlurmJob("PENDING", "None", "", 0, 0, partition="a,b")
+    assert asked == ["squeue"]
+    os.utime(run_dir.home() / "slurm-jobs", (0, 0))
+    assert waiting_jobs.find_job("19", 60.0) == RUNNING
+    assert asked == ["squeue", "squeue"]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tflaunch_worker
 from tflaunch.client.run_location import RunLocation
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
-from tflaunch.features.slurm import jobs
+from tflaunch.features.slurm import jobs, waiting_jobs
 from tflaunch.features.slurm.jobs import NoSlurmError, SlurmError, SlurmJob
 from tflaunch.store.run_dir import SOCKET_NAME, SUPERVISOR_LOG
 from tflaunch_worker.readable import duration_words
@@ -167,7 +167,7 @@ class SlurmRun(RunLocation):
         name, told = self.directory.name, ""
         place: QueuePlace | None = None
         for query in itertools.count():
-            seen = self._look(say, pause)
+            seen = self._look(query, say, pause)
             if seen is None or seen.is_over:
                 if seen is None or jobs.has_begun(self.directory, seen):
                     return
@@ -249,27 +249,31 @@ class SlurmRun(RunLocation):
 
     def _wait_until_settled(self, say: Callable[[str], None], pause: Callable[[float], None]) -> SlurmJob | None:
         """Wait until a job whose supervisor is gone has ended, or is queued again."""
-        queries = itertools.count()
+        query = 0
         while True:
-            seen = self._look(say, pause)
+            seen = self._look(query, say, pause)
             if seen is None or seen.is_over or seen.is_waiting or not jobs.has_begun(self.directory, seen):
                 return seen
-            self._await_query(next(queries), pause)
+            self._await_query(query, pause)
+            query += 1
 
-    def _await_query(self, queries: int, pause: Callable[[float], None]) -> None:
+    def _await_query(self, query: int, pause: Callable[[float], None]) -> None:
         """Pause until Slurm is asked again: ever later, but at once when the job has begun."""
         begun = jobs.life_of(self.directory)
-        for _ in range(min(1 + queries, _MOST_BETWEEN_QUERIES)):
+        for _ in range(min(1 + query, _MOST_BETWEEN_QUERIES)):
             pause(_BETWEEN_LOOKS)
             if jobs.life_of(self.directory) != begun:
                 return
 
-    def _look(self, say: Callable[[str], None], pause: Callable[[float], None]) -> SlurmJob | None:
-        """Return the job's state, None if Slurm has no such job; report and retry errors."""
+    def _look(self, query: int, say: Callable[[str], None], pause: Callable[[float], None]) -> SlurmJob | None:
+        """Return the job's state, None if Slurm has no such job; report and retry errors.
+
+        The first ``query`` asks Slurm, and later ones take an answer that is as old as the pause before them.
+        """
         is_told = False
         while True:
             try:
-                return jobs.find_job(self._job)
+                return waiting_jobs.find_job(self._job, _BETWEEN_LOOKS * min(query, _MOST_BETWEEN_QUERIES))
             except NoSlurmError as error:
                 raise TflaunchError(f"job {self._job} cannot be asked for: {error}", EXIT_INTERNAL) from None
             except SlurmError as error:
