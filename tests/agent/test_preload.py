@@ -549,11 +549,6 @@ def kill(warm: Warm) -> None:
     wait_gone(server)
 
 
-def update_file(name: str, text: str) -> Callable[[Warm], object]:
-    """Return a change that writes a file in the package's directory."""
-    return lambda warm: write(warm.site, {name: text})
-
-
 def change_what_imports_do_not_see(warm: Warm) -> None:
     """Change the task's directory, the launcher's umask, and the depth of its shell."""
     warm.workdir = warm.other
@@ -565,7 +560,9 @@ CHANGES = {
     "what imports do not see": Change(change_what_imports_do_not_see, is_warm=True),
     "a file of the same size and time": Change(edit_in_place),
     "the same version is reinstalled": Change(lambda warm: warm.install(warm.site, "one")),
-    "a module of the standard library is hidden": Change(update_file("colorsys.py", "raise ImportError('mine')\n")),
+    "a module of the standard library is hidden": Change(
+        lambda warm: write(warm.site, {"colorsys.py": "raise ImportError('mine')\n"})
+    ),
     "a module is added": Change(lambda warm: write(warm.other, {"extra.py": ""})),
     "PYTHONPATH has another order": Change(swap_path),
     "a variable": Change(lambda warm: warm.env.update(MODE="other")),

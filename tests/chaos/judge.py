@@ -125,7 +125,8 @@ def _wrong_journal(lines: Sequence[str]) -> list[str]:
 def _wrong_ports(evidence: Evidence) -> list[str]:
     """I3 and I14: a port that another program has is refused if the spec names it, and otherwise not chosen."""
     records = [json.loads(line) for line in evidence.journal]
-    refused = [(one, port) for one in records if one.get("kind") == "ports_refused" for port in _refused(one)]
+    refusals = [(one, why) for one in records if one.get("kind") == "ports_refused" for why in one["refused"].values()]
+    refused = [(one, int(port)) for one, why in refusals for port in _PORT.findall(why)]
     found = [
         f"I3: port {port} was refused on {record['host']}, but no other program had it"
         for record, port in refused
@@ -147,10 +148,6 @@ def _wrong_ports(evidence: Evidence) -> list[str]:
         elif not any(f"port {port} is in use by" in evidence.errors for _, port in refused):
             found.append("I3: no message names the port that another program had")
     return found
-
-
-def _refused(record: Mapping[str, Any]) -> list[int]:
-    return [int(number) for reason in record["refused"].values() for number in _PORT.findall(reason)]
 
 
 def _takers(evidence: Evidence, host: str, port: int) -> list[Taken]:

@@ -8,7 +8,6 @@ import pytest
 from support.launch import Launch
 from support.needs import need
 from support.netns_hosts import Bed
-from support.processes import Process
 from support.slurm_cluster import SlurmBed
 from support.sshd import Keyring
 
@@ -43,12 +42,9 @@ def nodes(three_nodes: tuple[Bed, SlurmBed], launch: Launch) -> Iterator[SlurmBe
         slurm.asked("scancel", *slurm.asked("squeue", "--noheader", "--format=%i").split())  # or all others fail, too
         raise
     # A step of Slurm may kill what is left of a job after the job has ended.
-    slurm.wait_until(lambda: not left_on(bed), "a process was left on a node")
-
-
-def left_on(bed: Bed) -> list[Process]:
-    """Return the processes on all nodes that are not Slurm's."""
-    return [process for process in bed.survivors() if "slurm" not in "".join(process.cmdline[:1])]
+    slurm.wait_until(
+        lambda: all("slurm" in "".join(each.cmdline[:1]) for each in bed.survivors()), "a process was left on a node"
+    )
 
 
 @pytest.fixture

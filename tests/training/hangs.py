@@ -297,7 +297,7 @@ while True:
 }
 """The name of a hang: its program."""
 
-HEALTHY = {
+GOING_ON = {
     "uneven workers": _program(
         f"{_LOOP}\ndef fault(): say()\ntrain(5)\nwhile True:\n    train(1)\n    time.sleep(is_culprit * 2)\n"
     ),

@@ -77,10 +77,6 @@ def mirrored(launch: Launch, ports: Sequence[int], host: str = "localhost", **fi
     )
 
 
-def final_weight(launch: Launch) -> str:
-    return re.findall(r"weight (\d+)", launch.log("worker:0"))[-1]
-
-
 @pytest.mark.parametrize("host", ["localhost", pytest.param("[::1]", marks=pytest.mark.thorough)])
 def test_outsiders_never_reach_mirrored_workers(launch: Launch, host: str) -> None:
     """Nor do their connections change the training. In an open network they do: tests/ssh/test_network.py."""
@@ -95,5 +91,5 @@ def test_outsiders_never_reach_mirrored_workers(launch: Launch, host: str) -> No
     ]
     told = f"refused a connection from {OUTSIDER} to worker:"
     assert ended.stderr.count(told) == 1, ended.stderr
-    assert final_weight(launch) == str(2 * (3 * RESTARTS + 5))
+    assert re.findall(r"weight (\d+)", launch.log("worker:0"))[-1] == str(2 * (3 * RESTARTS + 5))
     assert "warning: connections from everywhere" not in ended.stderr

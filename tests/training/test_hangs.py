@@ -1,6 +1,7 @@
 """`tflaunch stacks` names the task and the line for which real trainings wait, and accuses none that goes on."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from support.launch import LONG, WARM, WARM_DIRECTORY, Launch
+from support.launch import LONG, WARM, WARM_DIRECTORY, Launch, wait_for_end
 from support.needs import need
 from support.waiting import wait_until
 from training import framework_hangs, hangs
-from training.hangs import HEALTHY, Hang
+from training.hangs import GOING_ON, Hang
+from training.healthy import HEALTHY
 
 pytestmark = pytest.mark.tensorflow
 HANGS = {**hangs.HANGS, **framework_hangs.HANGS}
@@ -30,7 +32,8 @@ HELD = (
 )
 """Those that are noticed, but not ended: a person may hold the task, or it computes."""
 NAMES = ["sleep", *(pytest.param(name, marks=pytest.mark.thorough) for name in (HANGS if LONG else FAST))]
-ASKS = 200 // len(HEALTHY) + 1 if LONG else 3
+ASKS = 200 // len(GOING_ON) + 1 if LONG else 3
+RUNS = int(os.environ.get("TFLAUNCH_TEST_RUNS", "20" if LONG else "1"))
 
 
 def start(home: Launch, directory: Path, hang: Hang) -> str:
@@ -96,15 +99,29 @@ def test_it_is_ended_and_trains_to_its_end_after_the_restart(launch: Launch, war
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", HEALTHY if LONG else ("uneven workers",))
+@pytest.mark.parametrize("name", GOING_ON if LONG else ("uneven workers",))
 def test_a_slow_run_that_goes_on_is_not_accused_or_ended(
     home: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """One worker sleeps for up to two seconds in each step, and the other one waits for it, for example."""
     monkeypatch.setitem(home.env, "TFLAUNCH_STALL_SCALE", "100")
-    run = start(home, tmp_path, HEALTHY[name])
+    run = start(home, tmp_path, GOING_ON[name])
     for _ in range(ASKS):
         verdict = ask(home, run)
         assert verdict["culprits"] == [], verdict["sentence"]
     assert home.status(run)["exit_code"] is None
     assert home.run("down", "-t", "0", run).returncode == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", HEALTHY if LONG else ("evaluator that works",))
+def test_a_healthy_job_is_not_ended(launch: Launch, name: str) -> None:
+    """It is silent for long, and goes on; its runs are side by side, as they wait most of the time."""
+    healthy = HEALTHY[name]
+    launch.env["TFLAUNCH_STALL_SCALE"] = str(healthy.scale)
+    (launch.directory / "train.py").write_text(healthy.program)
+    cluster = {"worker": 2, **({"evaluator": 1} if healthy.evaluator else {})}
+    spec = launch.spec(cluster=cluster, command=["python", "train.py"], restart={"max": 0}, preload=[])
+    for started in [launch.start("up", "--name", f"job-{number}", spec) for number in range(RUNS)]:
+        wait_for_end(started)
+    assert not launch.records("job_hung")
