@@ -106,8 +106,8 @@ def step():
 """
 
 
-def _coordinated(operation: str, culprit: str, says: str) -> Hang:
-    """Return a program of a chief whose culprit, a server, does not come to the end of an operation."""
+def _coordinated(operation: str, says: str) -> Hang:
+    """Return a program of a chief whose only worker, a server, does not come to the end of an operation."""
     body = f"""
 resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 if is_culprit:
@@ -118,8 +118,7 @@ if resolver.task_type in ("worker", "ps"):
 {_COORDINATE}
 @tf.function
 def read():
-    with tf.device("/job:{culprit.replace(":", "/replica:0/task:")}"):
-        return {operation}
+    return {operation}
 while not Path("fifo").exists():
     time.sleep(0.1)
 coordinator.schedule(step)
@@ -127,7 +126,7 @@ if is_first:
     coordinator.schedule(read)
 coordinator.join()
 """
-    return Hang(f"{_HEAD}{body}", (culprit,), says, {"chief": 1, "worker": 2, "ps": 1})
+    return Hang(f"{_HEAD}{body}", ("worker:0",), says, {"chief": 1, "worker": 1, "ps": 1})
 
 
 HANGS = {
@@ -272,14 +271,10 @@ while True:
         {"chief": 1, "worker": 2, "ps": 1},
     ),
     "file of a server": _coordinated(
-        "tf.io.read_file('fifo')",
-        "worker:0",
-        says="has a thread in TensorFlow that opens a named pipe that has no other end",
+        "tf.io.read_file('fifo')", says="has a thread in TensorFlow that opens a named pipe that has no other end"
     ),
     "closure without an end": _coordinated(
-        "tf.while_loop(lambda x: x > 0.0, lambda x: x * 1.0, [tf.constant(1.0)])",
-        "worker:1",
-        says="; chief:0 waits for it",
+        "tf.while_loop(lambda x: x > 0.0, lambda x: x * 1.0, [tf.constant(1.0)])", says="; chief:0 waits for it"
     ),
     "file of a dataset": _program(
         f"{_LOOP}\ndef fault():\n    if is_culprit:\n        os.mkfifo('fifo')\n        say()\n"
