@@ -17,7 +17,7 @@ from tflaunch.core.replay import DamagedRecordError
 from tflaunch.errors import TflaunchError
 from tflaunch.private_files import append, open_to_append
 from tflaunch.store import journal, run_dir
-from tflaunch.store.journal import Journal
+from tflaunch.store.journal import Journal, TakenOverError
 from tflaunch.store.run_dir import RunDirectory
 
 
@@ -88,6 +88,16 @@ def test_the_end_has_room_of_its_own(place: Place) -> None:
     assert len(happened) == 3
     assert (end["kind"], end["exit_code"], end["state"]) == ("ended", 7, "failed")
     assert end["losses"] == ["a log: 5 bytes could not be written"]
+
+
+def test_it_has_one_writer_where_the_lock_does_not_hold(place: Place) -> None:
+    """Whoever writes next goes on, and the journal stays readable."""
+    other = Journal(place.directory)
+    place.happens(2)
+    with pytest.raises(TakenOverError, match="another tflaunch has taken over run"):
+        other.note("supervisor", number=1)
+    place.happens()
+    assert [record["seq"] for record in place.records()] == [0, 1, 2]
 
 
 def test_the_journal_of_another_version_is_refused_with_a_sentence(place: Place) -> None:

@@ -25,7 +25,7 @@ from tflaunch.core.actions import (
 from tflaunch.core.annotations import NOTHING, Annotation, Annotations
 from tflaunch.core.events import Event, Interrupted, Superseded, TimePassed
 from tflaunch.core.job_state import Job, Phase
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.feature import find_task_starter
 from tflaunch.mailbox import Mailbox
@@ -33,7 +33,7 @@ from tflaunch.plan import attempts, placeholders, task_env
 from tflaunch.plan.model import PRIVATE, SIDECAR, Plan, TaskPlan
 from tflaunch.plan.tensorboard import is_board
 from tflaunch.plan.tf_config import has_cluster, visible_roles
-from tflaunch.store.journal import Journal
+from tflaunch.store.journal import Journal, TakenOverError
 from tflaunch.store.log_sink import LogSink
 from tflaunch.transport.base import Link
 from tflaunch_worker import function, signals
@@ -132,14 +132,20 @@ class Run:
     # ---- the loop
 
     def _serve(self) -> None:
+        try:
+            self._serve_to_end()
+        except TakenOverError:  # tasks and logs belong to the other one
+            self._collaborators.log_sink.leave_to_others()
+            raise
+
+    def _serve_to_end(self) -> None:
         mailbox = self._collaborators.mailbox
         deadline = time_limits.next_deadline(self._job)
         while self._job.phase is not Phase.ENDED:
             event = mailbox.take(deadline)
             now = mailbox.now()
-            if isinstance(event, Superseded):  # by a higher fencing number: tasks and logs belong to its supervisor
-                self._collaborators.log_sink.leave_to_others()
-                raise TflaunchError(f"another tflaunch has taken over run {self._job.run}", EXIT_INTERNAL)
+            if isinstance(event, Superseded):  # by a higher fencing number
+                raise TakenOverError(self._job.run)
             if isinstance(event, Annotation):
                 self._annotate(event, now)
             elif event is not None:

@@ -28,6 +28,13 @@ _MOST_VALUES = 1 << 24  # per record: a plan of 10,000 tasks has a tenth of that
 _MOST_WAITING = 16 * 1024 * 1024
 
 
+class TakenOverError(TflaunchError):
+    """Raised in a supervisor when another one has taken over its run."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"another tflaunch has taken over run {run}", EXIT_INTERNAL)
+
+
 def read_journal(path: Path) -> list[dict[str, Any]]:
     """Return the complete records of a run's journal; raises as `JournalReader`."""
     return JournalReader(path).new_records()
@@ -162,12 +169,15 @@ class Journal:
     """Appends to ``events.jsonl``.
 
     Records that do not fit on the disk are queued, so that the journal never has a gap. A full disk may cost the last
-    records, never the job.
+    records, never the job. Where the lock of a run does not hold off a second supervisor, the first of both to write is
+    the only one: the other's next record raises a `TakenOverError`.
     """
 
     def __init__(self, directory: RunDirectory, records: int = 0) -> None:
         """Open the journal of a run, which already has ``records`` records."""
         self._file = private_files.open_to_append(directory.path / JOURNAL_NAME)
+        self._run = directory.run
+        self._size = os.fstat(self._file).st_size
         self._seq = records
         self._waiting = b""
         self._dropped = 0
@@ -230,9 +240,12 @@ class Journal:
             self._dropped += len(entries)
         else:
             self._waiting += "".join(lines).encode("utf-8")
+        if os.fstat(self._file).st_size > self._size:
+            raise TakenOverError(self._run)
         try:  # a full disk may take a part: the rest comes first next time, so that no record begins within another
             while self._waiting:
-                self._waiting = self._waiting[os.write(self._file, self._waiting) :]
+                written = os.write(self._file, self._waiting)
+                self._waiting, self._size = self._waiting[written:], self._size + written
         except OSError:
             pass  # retried with the next record
 
