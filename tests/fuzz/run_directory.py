@@ -114,7 +114,10 @@ def _check_command(run: Path, arguments: list[str]) -> None:
     """Check a command that reaches no agent and starts no supervisor."""
     with (
         mock.patch.dict(os.environ, TFLAUNCH_HOME=str(run.parents[1])),
-        mock.patch("tflaunch.agents.snapshot.look_at", lambda hosts: {host: _silent(host) for host in hosts}),
+        mock.patch(
+            "tflaunch.agents.snapshot.look_at",
+            lambda hosts: {host: AgentSnapshot(host, None, 0.0, "silent") for host in hosts},
+        ),
         mock.patch("tflaunch.runtime.launch._supervise", return_value=0),
     ):
         code, said = run_command(arguments)
@@ -131,10 +134,6 @@ def run_command(arguments: list[str]) -> tuple[int, str]:
         code = run_command_line()
         out.flush()
     return code, err.getvalue()
-
-
-def _silent(host: str) -> AgentSnapshot:
-    return AgentSnapshot(host, None, 0.0, "silent")
 
 
 BORDER = Border(generate, check)

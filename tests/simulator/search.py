@@ -55,7 +55,7 @@ class Coverage:
         self.moments |= moments
         if len(case.faults) + _AIMED > _MOST_FAULTS:
             return
-        base = Base(case, moments, length, _is_far(case))
+        base = Base(case, moments, length, any(not host.is_local for host in case.plan().hosts))
         for moment in sorted(moments):
             self._offered[moment] += 1
             kept = self._bases[moment]
@@ -140,10 +140,6 @@ def _head(first: str, phases: list[str]) -> Iterator[str]:
 
 def _row(first: str, others: Iterable[str]) -> str:
     return f"| {' | '.join([first, *others])} |"
-
-
-def _is_far(case: Case) -> bool:
-    return any(not host.is_local for host in case.plan().hosts)
 
 
 def _moment(cell: Cell) -> Moment:

