@@ -63,18 +63,42 @@ def points(trail: Trail, source: str = "steps") -> list[list[tuple[float, float 
         ("epoch 1 step 0 loss 3\nepoch 1 step 9 loss 2\nepoch 2 step 0 loss 1\n", [(0, 3), (9, 2), (10, 1)]),
         ("epoch 1 step 1 loss 3\nepoch 2 step 2 loss 2\n", [(1, 3), (2, 2)]),
         ("---- tflaunch: worker:0, attempt 1, loss 1, step 5\n", []),
+        ("Epoch 1/2\n  step 1 loss 3\n  step 2 loss 2\nEpoch 2/2\n  step 1 loss 1\n", [(1, 3), (2, 2), (3, 1)]),
+        ("step 1 loss 3\nstep 2 loss 2\nstep 1 loss 1\n", []),
+        ("step 1 loss 3\nstep 4 loss 2\nstep 9 loss 3\nbest loss 2 at step 4\n", [(1, 3), (4, 2), (9, 3), (4, 2)]),
+        ("\r#| 0/3 [00:00<?]\r#| 3/3 [00:01<00:00]\r#| 0/9 [00:00<?]\r#| 4/9 [00:01<00:02]\n", [(0, None), (4, None)]),
+        ("9/9 [==============================] - 1s 1ms/step - loss: 9.0\nstep 1 loss 2\n", [(1, 2)]),
     ],
 )
 def test_steps_and_losses_are_read_from_what_is_printed(
     tmp_path: Path, text: str, expected: list[tuple[float, float | None]]
 ) -> None:
     trail = trail_of(tmp_path, text)
-    assert points(trail) == ([expected] if expected else [])
-    assert trail.source() == ("steps" if expected else "")
+    source = "bars" if "/20 " in text else "steps"
+    assert points(trail, source) == ([expected] if expected else [])
+    assert trail.source() == (source if expected else "")
 
 
 def test_several_fits_count_the_same_steps_again(tmp_path: Path) -> None:
     assert trail_of(tmp_path, LEGACY + LEGACY).source() == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        (LEGACY + "step 1 loss 3\n", "bars"),
+        ("Epoch 1/3\nstep 10 loss 1\nstep 20 loss 1\n" + KERAS_3[10:], "steps"),
+        ("step 1 loss 3\nepoch 1: loss 3\nstep 1 loss 2\nepoch 2: loss 2\n", "steps"),
+        ("step 1 loss 3\nstep 2 loss 3\nepoch 1: loss 3\nstep 1 loss 2\nepoch 2: loss 2\n", "epochs"),
+    ],
+)
+def test_what_tells_most_counts_unless_it_begins_again(tmp_path: Path, text: str, source: str) -> None:
+    assert trail_of(tmp_path, text).source() == source
+
+
+def test_a_bar_of_what_is_left_counts_from_what_was_done(tmp_path: Path) -> None:
+    bars = "\r#| 0/9 [00:00<?]\r#| 5/9 [00:01<00:01]\n", "\r#| 0/5 [00:00<?]\r#| 2/5 [00:01<00:01]\n"
+    assert points(trail_of(tmp_path, *bars)) == [[(0, None), (5, None)], [(4, None), (6, None)]]
 
 
 def test_each_attempt_has_a_life_of_its_own(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ class _Rehearsals:
             file_trees.remove_tree(str(training.directory))
         if fault is None:
             limit = _SLOWER * (time.monotonic() - begun) + _PATIENCE
-            self._base = self._base._replace(per_epoch=seen.per_epoch, limit=limit)
+            self._base = self._base._replace(source=seen.source(), per_epoch=seen.per_epoch, limit=limit)
         return seen
 
     def play_undisturbed(self) -> Rehearsal:
@@ -281,7 +281,7 @@ def _play(
         faults.setdefault((fault.signal, fault.tasks), fault)
     for fault in faults.values():
         struck = runs.play(fault)
-        began = {"steps": struck.range()[0], "": last}.get(struck.source(), first)
+        began = {"epochs": first, "": last}.get(struck.source(), struck.range()[0])
         if began > first + 1:
             raise _CannotTellError(
                 f"the training with the fault began at step {began:g}, where an earlier one had stopped: "

@@ -11,8 +11,8 @@ from tflaunch.explain.wording import listed
 KINDS = ("kill", "term", "host", "chief")
 """What a drill does: KILL or TERM to a task, KILL to all tasks of its host, KILL to the chief."""
 
-SOURCES = ("steps", "epochs")
-"""What tells where a training is, the most detailed first."""
+SOURCES = ("steps", "bars", "epochs")
+"""What tells where a training is: lines and bars of tqdm; bars of Keras; lines that name epochs only."""
 
 BESTS = "bests"
 """The best metrics that an evaluator tells of; each is the ``loss`` of a point."""
@@ -31,6 +31,7 @@ class Point(NamedTuple):
         loss: None if it was not told.
         rate: the learning rate; None if it was not told.
         mean_of: the number of steps of an epoch, if ``loss`` is the mean since the epoch's begin, as in Keras' bar.
+        of: the number of steps of which a bar of tqdm shows one; 0 for what is no such bar.
     """
 
     time: float
@@ -39,6 +40,7 @@ class Point(NamedTuple):
     loss: float | None = None
     rate: float | None = None
     mean_of: int = 0
+    of: int = 0
 
 
 class Life(NamedTuple):
@@ -127,9 +129,9 @@ class Rehearsal(NamedTuple):
         return self.trails[task].get(source, ())
 
     def source(self) -> str:
-        """Return the most detailed source that tells of the steps; "" if none does."""
+        """Return the source that tells most of the steps; "" if none does."""
         training = [task for task in self.trails if not is_evaluator(task)]
-        return next((name for name in SOURCES for task in training if any(self._points(task, name))), "")
+        return most_detailed({name: [life for task in training for life in self.lives(task, name)] for name in SOURCES})
 
     def range(self) -> tuple[float, float]:
         """Return the first and the last step; 0 for both if none was seen."""
@@ -142,8 +144,18 @@ class Rehearsal(NamedTuple):
         points = (point for task in self.trails for point in self._points(task, source))
         return max((point.step for point in points if point.time <= time), default=0.0)
 
+    def was_stopped(self, task: str) -> bool:
+        """Return whether a task did not end by itself, but because others had."""
+        return {name: code for name, code, _ in self.exits}.get(task, 0) != 0
+
     def _points(self, task: str, source: str) -> Iterator[Point]:
         return (point for life in self.lives(task, source) for point in life.points)
+
+
+def most_detailed(lives: Mapping[str, Sequence[Life]]) -> str:
+    """Return the source with most points, "" if none has any."""
+    counts = {source: sum(len(life.points) for life in of_source) for source, of_source in lives.items()}
+    return max(counts, key=lambda source: counts[source]) if any(counts.values()) else ""
 
 
 def is_evaluator(task: str) -> bool:

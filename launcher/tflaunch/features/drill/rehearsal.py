@@ -46,7 +46,8 @@ class Training(NamedTuple):
         is_kept: whether the run stays.
         fault: what is done to it.
         steps: after how many steps of each task TERM ends it.
-        per_epoch: steps of an epoch by tasks, where those of each begin again, as the training before has shown.
+        source: what tells the steps, as the training before has shown; "" if there was none.
+        per_epoch: steps of an epoch by tasks, where those of each begin again, as that training has shown.
         limit: seconds after which it is ended.
     """
 
@@ -57,6 +58,7 @@ class Training(NamedTuple):
     is_kept: bool
     fault: Fault | None = None
     steps: float | None = None
+    source: str = ""
     per_epoch: Mapping[str, float] = {}
     limit: float = math.inf
 
@@ -134,6 +136,7 @@ class _Watched:
         self.saved: Saved | None = None
         self._directory = directory
         self._fault = training.fault
+        self._source = training.source
         self._steps = training.steps
         self._until = time.monotonic() + training.limit
 
@@ -167,7 +170,8 @@ class _Watched:
 
     def _step(self) -> float:
         """Return the step that the training has reached in the attempts that run now."""
-        return max((reached(trail) for task, trail in self.trails.items() if not is_evaluator(task)), default=0.0)
+        trails = [trail for task, trail in self.trails.items() if not is_evaluator(task)]
+        return max((reached(trail, self._source) for trail in trails), default=0.0)
 
     def _waits(self) -> bool:
         """Whether the fault is still to come, or what was struck has not come as far again."""
@@ -181,7 +185,7 @@ class _Watched:
         return any(
             life.points and life.points[-1].time > since and life.points[-1].step >= (self._steps or 0)
             for trail in self.trails.values()
-            if (source := trail.source())
+            if (source := self._source or trail.source())
             for life in trail.lives(source)[-1:]
         )
 
@@ -196,9 +200,9 @@ class _Watched:
                 say(f"{fault}, at step {self._step():g}")
 
 
-def reached(trail: Trail) -> float:
-    """Return the last step of a task's last attempt, 0 before its first."""
-    source = trail.source()
+def reached(trail: Trail, source: str) -> float:
+    """Return the last step of a task's last attempt, 0 before its first; ``source``: "" for the most detailed."""
+    source = source or trail.source()
     lives = trail.lives(source) if source else ()
     return lives[-1].points[-1].step if lives and lives[-1].points else 0.0
 

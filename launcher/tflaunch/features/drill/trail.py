@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from tflaunch.features.drill.records import BESTS, SOURCES, Life, Point
+from tflaunch.features.drill.records import BESTS, SOURCES, Life, Point, most_detailed
 from tflaunch.store.log_index import IndexReader
 from tflaunch.store.log_writer import OURS, parse_mark, path_of, times_of
 from tflaunch.store.run_dir import RunDirectory
@@ -23,7 +24,7 @@ _RATE = re.compile(rf"\b(?:lr|learning[ _]rate)\b\W{{0,3}}{_NUMBER}", re.IGNOREC
 _COUNT = r"(\d{1,3}(?:,\d{3})+|\d{1,9})\b"
 _EPOCH = re.compile(rf"\bepoch\b\W{{0,3}}{_COUNT}", re.IGNORECASE)
 _STEP = re.compile(rf"\b(?:global[ _])?(?:step|iter(?:ation)?|batch)\b\W{{0,3}}{_COUNT}", re.IGNORECASE)
-_TQDM = re.compile(r"\| (\d{1,9})/\d{1,9} \[\d+:\d\d")
+_TQDM = re.compile(r"\| (\d{1,9})/(\d{1,9}) \[\d+:\d\d")
 # Beside a loss, a step may stand anywhere; a line without one, such as "restored from step 100", must begin with it.
 _BEGINS = re.compile(r"\s*(?:\[[^\]]*\]\s*|[\w:./-]+[:|]\s+)*(?:epoch|step|global[ _]step|iter)", re.IGNORECASE)
 # What an evaluator calls its best metric, which is no step: "new best accuracy: 0.81", "best val_loss=0.3 at step 40".
@@ -45,20 +46,25 @@ class Trail:
         self._offset = 0
         self._attempt = -1
         self._shown = Shown()
-        self._has_several_fits = False  # whose epochs all count from 1
+        self._heading: float | None = None  # the epoch of the last line that names one, and no loss
         self._lives: dict[str, dict[int, list[Point]]] = {source: {} for source in (*SOURCES, BESTS)}
 
     def source(self) -> str:
-        """Return the most detailed source with points, "" if there is none."""
-        found = (name for name in SOURCES if any(self._lives[name].values()))
-        return "" if self._has_several_fits else next(found, "")
+        """Return the source with most points, "" if there is none."""
+        return most_detailed({name: self.lives(name) for name in SOURCES})
 
     def lives(self, source: str) -> tuple[Life, ...]:
-        """Return the attempts with what ``source`` tells of them; steps count from the beginning of the training."""
-        lives = tuple(Life(attempt, tuple(points)) for attempt, points in sorted(self._lives[source].items()))
+        """Return the attempts with what ``source`` tells of them; steps count from the beginning of the training.
+
+        There are none if steps begin again within the first, in epochs without a number or in another `fit`.
+        """
+        if source == "epochs" and self._lives["bars"]:
+            return ()  # it has the headings only
+        lives = in_one_count([Life(attempt, tuple(points)) for attempt, points in sorted(self._lives[source].items())])
         self.per_epoch = self.per_epoch or steps_per_epoch(lives)
         first = 0.0 if any(point.epoch == 0 for life in lives for point in life.points) else 1.0
-        return tuple(placed(life, self.per_epoch, first) for life in lives)
+        lives = tuple(placed(life, self.per_epoch, first) for life in lives)
+        return () if any(map(begins_again, lives[:1])) else lives
 
     def read(self, *, is_over: bool = False) -> None:
         """Read what the task has written since; ``is_over``: the last line may lack its end."""
@@ -77,7 +83,7 @@ class Trail:
             end = token.end()  # of the token, in what follows the line break that we have put before it
             attempt = next((attempt for start, attempt in reversed(places) if start <= at), 0)
             if attempt != self._attempt:
-                self._attempt, self._shown = attempt, Shown()
+                self._attempt, self._shown, self._heading = attempt, Shown(), None
             self._take(_COLORS.sub(b"", token[0]), clock.at(at))
         self._offset += max(end - 1, 0)
 
@@ -93,31 +99,53 @@ class Trail:
     def _take(self, token: bytes, time: float) -> None:
         before, self._shown = self._shown, read_bars(self._shown, token + b"\n")
         shown = self._shown
-        self._has_several_fits |= shown.epoch < before.epoch
-        if shown.steps and shown.epochs is None:
-            return  # no epoch was named yet: it is the bar of an evaluation
-        if shown.steps:
-            if shown.done and (shown.epoch, shown.done, shown.metrics) != (before.epoch, before.done, before.metrics):
+        if shown is not before and shown.done:  # a bar
+            is_new = (shown.epoch, shown.done, shown.metrics) != (before.epoch, before.done, before.metrics)
+            if is_new and shown.epochs is not None:  # else no epoch was named yet: it is that of an evaluation
                 metrics = shown.metrics
                 done = float((shown.epoch - 1) * shown.steps + shown.done)
                 rate = metrics.get("learning_rate", metrics.get("lr"))
-                self._add("steps", Point(time, done, None, metrics.get("loss"), rate, shown.steps))
+                self._add("bars", Point(time, done, None, metrics.get("loss"), rate, shown.steps))
             return
         text = token.decode("utf-8", "replace").strip("\r\n\b")
         if (best := _number(_BEST, text)) is not None:
             self._add(BESTS, Point(time, 0.0, None, best))
         loss, rate = _number(_LOSS, text), _number(_RATE, text)
-        bar = _number(_TQDM, text)
-        if text.startswith(OURS) or not (bar is not None or _WITH_LOSS.search(text) or _BEGINS.match(text)):
+        bar = _TQDM.search(text)
+        if text.startswith(OURS) or not (bar or _WITH_LOSS.search(text) or _BEGINS.match(text)):
             return
-        epoch, step = _number(_EPOCH, text), _number(_STEP, text) if bar is None else bar
+        epoch, step = _number(_EPOCH, text), float(bar[1]) if bar else _number(_STEP, text)
         if step is not None:
-            self._add("steps", Point(time, step, epoch, loss, rate))
+            of = int(bar[2]) if bar else 0
+            self._add("steps", Point(time, step, self._heading if epoch is None else epoch, loss, rate, of=of))
         elif epoch is not None:
+            self._heading = epoch if loss is None else None
             self._add("epochs", Point(time, epoch, None, loss, rate))
 
     def _add(self, source: str, point: Point) -> None:
         self._lives[source].setdefault(self._attempt, []).append(point)
+
+
+def in_one_count(lives: Sequence[Life]) -> tuple[Life, ...]:
+    """Return lives without the bars that are shorter than others, such as those of a validation.
+
+    A bar of what was left to do, after a restart, counts on from what had been done.
+    """
+    longest = [max((point.of for point in life.points), default=0) for life in lives]
+    kept = [[p for p in life.points if p.of in (0, most)] for life, most in zip(lives, longest, strict=True)]
+    done = [
+        longest[0] - most if most and points[0].step == 0 else 0 for points, most in zip(kept, longest, strict=True)
+    ]
+    return tuple(
+        life._replace(points=tuple(point._replace(step=point.step + max(more, 0)) for point in points))
+        for life, points, more in zip(lives, kept, done, strict=True)
+    )
+
+
+def begins_again(life: Life) -> bool:
+    """Return whether the steps of an attempt come back to its first one after later ones."""
+    steps = [point.step for point in life.points]
+    return any(after < before and after <= steps[0] for before, after in itertools.pairwise(steps))
 
 
 def steps_per_epoch(lives: tuple[Life, ...]) -> float:
