@@ -23,7 +23,8 @@ def curve(first: int, last: int, begins: float, shift: float = 0.0) -> tuple[Poi
 def rehearsal(*lives: Sequence[Point], files: Sequence[FileEvent] = (), **fields: Any) -> Rehearsal:
     """Return what was seen of two workers with the same steps."""
     seen = tuple(Life(attempt, tuple(points)) for attempt, points in enumerate(lives))
-    trails = {task: {fields.pop("source", "steps"): seen} for task in ("worker:0", "worker:1")}
+    source = fields.pop("source", "steps")
+    trails = {task: {source: seen} for task in ("worker:0", "worker:1")}
     about = {"struck_at": None, "per_epoch": {}, "exits": (), "saved": None, **fields}
     return Rehearsal(0, "", is_stopped=False, is_late=False, trails=trails, files=files, **about)
 
@@ -132,6 +133,37 @@ def test_a_name_with_a_number_that_comes_twice_has_several_writers() -> None:
     assert "worker:0, worker:1" in judged(curve(41, 100, 60.0), shared).findings[1].sentence
 
 
+def test_a_number_in_a_name_that_is_written_again_is_no_step() -> None:
+    """It may be that of a task, or of a kind of model."""
+    again = [FileEvent(21.0, MOVED, "rank0.h5"), FileEvent(41.0, MOVED, "rank0.h5"), FileEvent(58.0, READ, "rank0.h5")]
+    assert kinds(judged(curve(41, 100, 60.0), again)) == ["resumed"]
+
+
+def test_tasks_that_are_not_in_step_resume_where_each_was() -> None:
+    ahead = Life(0, curve(1, 70, 1.0)), Life(1, curve(61, 100, 60.0))
+    struck = rehearsal(curve(1, 50, 1.0), curve(41, 100, 60.0), files=SAVED, struck_at=AT + 50)
+    verdict = judge(CALM, struck._replace(trails={**struck.trails, "worker:1": {"steps": ahead}}), FAULT)
+    assert kinds(verdict) == ["resumed"]
+
+
+def test_differences_that_grow_by_themselves_are_no_lost_state() -> None:
+    """Sums of several threads differ in their last digits, and training multiplies that."""
+    later = [point._replace(loss=(point.loss or 0) * (1 + 1.3 ** (point.step - 80))) for point in curve(41, 100, 60.0)]
+    assert kinds(judged(later)) == ["resumed"]
+
+
+@pytest.mark.parametrize(("saved_at", "kind"), [(50.0, "not_seen"), (None, "no_checkpoint")])
+def test_an_epoch_that_is_told_several_times_may_go_on_within(saved_at: float | None, kind: str) -> None:
+    def within(first: int, last: int, begins: float) -> list[Point]:
+        points = curve(first, last, begins)
+        return [point._replace(step=1 + point.step // 40, loss=None) for point in points]
+
+    files = [FileEvent(saved_at - 12, MOVED, "a.h5"), FileEvent(58.0, READ, "a.h5")] if saved_at else []
+    calm = rehearsal(within(1, 100, 1.0), source="epochs")
+    struck = rehearsal(within(1, 50, 1.0), within(38, 100, 60.0), files=files, struck_at=AT, source="epochs")
+    assert kinds(judge(calm, struck, FAULT)) == [kind]
+
+
 def test_what_has_an_own_attempt_may_go_on_without_the_struck_task() -> None:
     """Workers beside parameter servers restart alone, and the chief that prints the steps goes on."""
     struck = rehearsal(curve(1, 100, 1.0), struck_at=AT)
@@ -140,6 +172,13 @@ def test_what_has_an_own_attempt_may_go_on_without_the_struck_task() -> None:
 
 def test_a_training_that_ends_elsewhere_is_not_proved() -> None:
     assert kinds(judged(curve(41, 90, 60.0))) == ["resumed", "other_end"]
+
+
+def test_a_task_that_is_stopped_because_others_have_ended_may_end_anywhere() -> None:
+    exits = [("worker:0", 0, 200.0), ("worker:1", None, 201.0)]
+    struck = rehearsal(curve(1, 50, 1.0), curve(41, 100, 60.0), files=SAVED, struck_at=AT, exits=exits)
+    shorter = {"steps": (Life(0, curve(1, 50, 1.0)), Life(1, curve(41, 90, 60.0)))}
+    assert kinds(judge(CALM, struck._replace(trails={**struck.trails, "worker:1": shorter}), FAULT)) == ["resumed"]
 
 
 def test_a_fault_that_was_not_done_proves_nothing() -> None:

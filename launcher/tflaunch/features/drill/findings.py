@@ -23,6 +23,11 @@ class Finding(NamedTuple):
     is_fault: bool = True
 
 
+def finding_of(kind: str, sentence: str) -> Finding:
+    """Return what is said of a kind, with what helps."""
+    return Finding(kind, sentence, _REMEDIES.get(kind, ""), kind not in _NO_FAULTS)
+
+
 class Verdict(NamedTuple):
     """What a drill has shown: `PROVED`, `NOT_PROVED` or `UNKNOWN`, and why."""
 
@@ -31,7 +36,14 @@ class Verdict(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-REMEDIES = {
+_NO_FAULTS = (
+    *("resumed", "not_struck", "not_seen", "not_compared", "differs"),
+    *("in_place", "term", "not_joined_unknown", "best_unknown"),
+)
+_REMEDIES = {
+    "not_struck": "choose an earlier step with --at, or train longer",
+    "not_seen": "print or report every step, or train longer",
+    "not_compared": "print the loss of each step, or train longer",
     "began_again": "save while training, and restore the newest checkpoint at the start; without a shared disk, name "
     'its directory in "checkpoints" of the spec',
     "no_checkpoint": "save one while training: keras.callbacks.BackupAndRestore(directory) for fit, or a "
@@ -55,6 +67,7 @@ REMEDIES = {
     "several_writers": "let each task but the chief save to a temporary path of its own: "
     "tflaunch_worker.training.save_path, or one directory per task",
     "not_joined": "call coordinator.join() before counting and saving steps that were scheduled",
+    "best_unknown": "print lines such as `best accuracy 0.81`, or train longer",
     "best": "save its best metric with what it has seen so far, and read it at the start",
     "in_place": "write to another name and rename it when it is whole, or keep two in turn (double_checkpoint=True of "
     "BackupAndRestore)",
@@ -62,4 +75,10 @@ REMEDIES = {
     "tflaunch_worker.training.preemption",
     "exits_0": "exit with another code than 0 after saving at TERM, such as 42: 0 says that the training is finished",
     "not_recovered": "its last lines say why: `tflaunch drill --keep` keeps the logs",
+}
+_REMEDIES |= {
+    "differs": _REMEDIES["optimizer"],
+    "not_joined_unknown": _REMEDIES["not_joined"],
+    "other_end": _REMEDIES["counter"],
+    "end": _REMEDIES["data"],
 }

@@ -6,7 +6,7 @@ import itertools
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tflaunch.features.drill.records import MOVED, READ, REMOVED, WRITTEN, FileEvent
 
@@ -81,10 +81,11 @@ class SavedFiles:
     def _reads(self) -> list[FileEvent]:
         return [event for event in self._events if event.kind == READ and event.time >= self._at]
 
-    def shared(self) -> Iterator[tuple[str, frozenset[str]]]:
+    def shared(self, is_rewritten: Callable[[str], bool]) -> Iterator[tuple[str, frozenset[str]]]:
         """Yield checkpoints that several tasks wrote, and who; nobody if only that is known.
 
-        A name with a number is that of one save: it is not moved into its place twice.
+        A name with a number that is moved into its place twice is that of one save, by two tasks, unless later steps
+        write it again: then the number is that of a task, for instance.
         """
         writers: dict[str, set[str]] = {}
         moves: Counter[str] = Counter()
@@ -95,8 +96,8 @@ class SavedFiles:
                 if event.kind == REMOVED:
                     del moves[event.path]
         for path, tasks in writers.items():
-            is_of_one_save = bool(re.search(r"\d", posixpath.basename(path).partition(".")[0]))
-            if len(tasks) > 1 or (is_of_one_save and moves[path] > 1):
+            has_number = re.search(r"\d", posixpath.basename(path).partition(".")[0])
+            if len(tasks) > 1 or (has_number and moves[path] > 1 and not is_rewritten(path)):
                 yield path, frozenset(tasks)
 
     def is_written_in_place(self, path: str) -> bool:

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tflaunch.explain.wording import counted
-from tflaunch.features.drill.findings import NOT_PROVED, PROVED, REMEDIES, UNKNOWN, Finding, Verdict
-from tflaunch.features.drill.records import BESTS, Fault, Life, Point, Rehearsal, is_evaluator
+from tflaunch.features.drill.findings import NOT_PROVED, PROVED, UNKNOWN, Finding, Verdict, finding_of
+from tflaunch.features.drill.records import BESTS, MOVED, Fault, Life, Point, Rehearsal, is_evaluator
 from tflaunch.features.drill.saved_files import SavedFiles, is_state
 from tflaunch_worker.readable import duration_words
 
 _TOLERANCE = 0.005  # of a loss; programs print a few digits only
 _BEYOND = 3.0  # times the spread of undisturbed runs
 _CLOCKS = 0.1  # seconds between the times of a line of output and of a file's event that say nothing
-_PRINT = "print or report every step, or train longer"
 _FEWEST = 3  # losses that say something together
+_EARLY = 10  # losses after a restart, one of which shows a lost state
 
 
 class Return(NamedTuple):
@@ -31,6 +31,7 @@ class Return(NamedTuple):
         reached: the last one before the fault.
         first: the first one after it.
         gap: how many steps lie between two of which it tells; the last one done before may be as many later.
+        is_within: whether steps are epochs, and it tells of one several times, before that is done.
     """
 
     task: str
@@ -38,6 +39,7 @@ class Return(NamedTuple):
     reached: float
     first: Point
     gap: float
+    is_within: bool
 
     @property
     def lowest(self) -> float:
@@ -47,7 +49,7 @@ class Return(NamedTuple):
     @property
     def highest(self) -> float:
         """The most steps that it can have had when it went on."""
-        return max(self.first.step - 1 + (self.began.step == 0), 0)
+        return max(self.first.step - 1 + (self.began.step == 0 or self.is_within), 0)
 
 
 def judge(calm: Rehearsal, struck: Rehearsal, fault: Fault, second: Rehearsal | None = None) -> Verdict:
@@ -61,9 +63,7 @@ def judge(calm: Rehearsal, struck: Rehearsal, fault: Fault, second: Rehearsal | 
     """
     if struck.struck_at is None:
         text = f"the training ended before step {fault.step:g}, so nothing was done to it"
-        return Verdict(
-            str(fault), UNKNOWN, (Finding("not_struck", text, "choose an earlier step with --at, or train longer"),)
-        )
+        return Verdict(str(fault), UNKNOWN, (finding_of("not_struck", text),))
     findings = tuple(_Judgement(calm, struck, fault, second).findings())
     has_fault = any(finding.is_fault for finding in findings)
     is_seen = any(finding.kind == "resumed" for finding in findings)
@@ -89,16 +89,16 @@ class _Judgement:
         exits = [code for task, code, at in self._struck.exits if task in self._fault.tasks and at >= self._at]
         if self._fault.kind == "term" and exits[:1] == [0]:
             who = self._fault.tasks[0]
-            yield Finding("exits_0", f"{who} exited with 0 at TERM, so it was not started again", REMEDIES["exits_0"])
+            yield finding_of("exits_0", f"{who} exited with 0 at TERM, so it was not started again")
             return
         if self._struck.is_late:
             text = "the job did not end: it was stopped after several times as long as the undisturbed one took"
-            yield Finding("not_recovered", text, REMEDIES["not_recovered"])
+            yield finding_of("not_recovered", text)
         elif self._struck.exit_code != 0 and not self._struck.is_stopped:
             read = self._files.read_after()
             after = f", after it had read {read[-1]}" if read else ""
             why = self._struck.summary.partition("\n")[0]
-            yield Finding("not_recovered", f"the job did not recover{after}: {why}", REMEDIES["not_recovered"])
+            yield finding_of("not_recovered", f"the job did not recover{after}: {why}")
         yield from self._places()
         yield from self._scheduled()
         yield from self._writing()
@@ -115,7 +115,9 @@ class _Judgement:
         if not later or not before.points or not began or not began[0].points:
             return None
         reached = max(point.step for point in before.points)
-        return Return(task, began[0].points[0], reached, later[0].points[0], self._gap(task))
+        repeats = any(one.step == other.step for one, other in itertools.pairwise(began[0].points))
+        is_within = repeats and self._source == "epochs"
+        return Return(task, began[0].points[0], reached, later[0].points[0], self._gap(task), is_within)
 
     def _gap(self, task: str) -> float:
         """Return how many steps lie between two of which a task tells."""
@@ -131,38 +133,35 @@ class _Judgement:
             yield from self._without_return()
             return
         first = min(self._returns, key=lambda each: each.lowest)
-        if max(each.lowest for each in self._returns) - first.lowest > self._gap(first.task):
+        reached = max(each.reached for each in self._returns)
+        are_in_step = reached - min(each.reached for each in self._returns) <= first.gap
+        if are_in_step and max(each.lowest for each in self._returns) - first.lowest > first.gap:
             text = ", ".join(f"{each.task} at {self._unit} {each.lowest:g}" for each in self._returns)
-            yield Finding("tasks_differ", f"the tasks resumed at different places: {text}", REMEDIES["tasks_differ"])
+            yield finding_of("tasks_differ", f"the tasks resumed at different places: {text}")
             return
         took = duration_words(max(self._back_at - self._at, 0))
-        reached = max(each.reached for each in self._returns)
         if reached <= self._returns[0].began.step:
-            text = f"too few {self._unit}s were seen before the fault to tell where it went on"
-            yield Finding("not_seen", text, _PRINT, is_fault=False)
+            yield finding_of("not_seen", f"too few {self._unit}s were seen before the fault to tell where it went on")
         elif first.first.step > first.began.step:
             yield self._resumed(first, reached, took)
             yield from self._losses()
-        elif first.gap > 1 and not self._is_before_what_was_read(first):
-            text = f"it went on before {self._unit} {first.first.step:g}, or began again: it tells of no earlier one"
-            yield Finding("not_seen", text, _PRINT, is_fault=False)
+        elif first.highest > first.lowest and not self._is_before_what_was_read(first):
+            where = f"before {self._unit} {first.first.step:g}"
+            yield finding_of("not_seen", f"it went on {where}, or began again: it tells of no earlier one")
         else:
-            yield self._began_again(took)
+            kind, why = self._why_again()
+            yield finding_of(kind, f"it began again from the start after {took}: {why}")
 
     def _resumed(self, back: Return, reached: float, took: str) -> Finding:
         """Say where it went on: a number that stands for steps in the name of what was read may say it better."""
         read = self._files.read_after()
-        place, source, named = f"at {self._unit} {back.lowest:g}", f" from {read[-1]}" if read else "", None
-        lost = self._counted(max(reached - back.lowest, 0))
-        if back.gap > 1:
-            named = self._files.step_in_name()
-            place = f"between {self._unit} {back.lowest:g} and {back.highest:g}"
-            if named is not None and back.lowest <= named <= back.highest:
-                place, source = f"at {self._unit} {named}", f", as the name of {read[-1]} says"
-            else:
-                named = None
-            lost = f"at most {self._counted(reached + back.gap - 1 - (back.lowest if named is None else named))}"
-        return Finding("resumed", f"resumed {place}{source}; {lost} lost, and it took {took}", is_fault=False)
+        low, high, source = back.lowest, back.highest, f" from {read[-1]}" if read else ""
+        named = self._files.step_in_name() if high > low else None
+        if named is not None and low <= named <= high:
+            low, high, source = named, named, f", as the name of {read[-1]} says"
+        place = f"at {self._unit} {low:g}" if low == high else f"between {self._unit} {low:g} and {high:g}"
+        lost = ("at most " if back.gap > 1 else "") + self._counted(max(reached + back.gap - 1 - low, 0))
+        return finding_of("resumed", f"resumed {place}{source}; {lost} lost, and it took {took}")
 
     def _is_before_what_was_read(self, back: Return) -> bool:
         """Whether it went on before a step that was done when what it has read was saved, or has read nothing."""
@@ -185,46 +184,35 @@ class _Judgement:
         ]
         further, who = max(on, default=(0, ""))
         if further > 0:
-            text = f"{who} went on without a restart, {self._counted(further)} further"
-            yield Finding("resumed", text, is_fault=False)
+            yield finding_of("resumed", f"{who} went on without a restart, {self._counted(further)} further")
         else:
-            text = f"no {self._unit} was seen after the fault, so where it went on is unknown"
-            yield Finding("not_seen", text, is_fault=False)
+            yield finding_of("not_seen", f"no {self._unit} was seen after the fault, so where it went on is unknown")
 
-    def _began_again(self, took: str) -> Finding:
-        """Say why a training began from the start."""
-        again = f"it began again from the start after {took}"
+    def _why_again(self) -> tuple[str, str]:
+        """Return why a training began from the start: the kind of finding, and the reason."""
         if self._struck.files is None:
-            text = f"{again}; which checkpoints were written and read on other hosts is unknown"
-            return Finding("began_again", text, REMEDIES["began_again"])
+            return "began_again", "which checkpoints were written and read on other hosts is unknown"
         written, read = self._files.states_before(), self._files.states_read()
         if not written:
             later = [event.time for event in self._calm.files or () if is_state(event.path)]
             if later and (step := self._calm.step_at(self._source, min(later))):
-                text = (
-                    f"{again}: no checkpoint was written before the fault, the first one comes at {self._unit} {step:g}"
-                )
-                return Finding("none_before", text, REMEDIES["none_before"])
+                begins = f"the first one comes at {self._unit} {step:g}"
+                return "none_before", f"no checkpoint was written before the fault, {begins}"
             steps = self._counted(max(each.reached for each in self._returns))
-            text = f"{again}: no checkpoint was written in its directory in {steps}"
-            return Finding("no_checkpoint", text, REMEDIES["no_checkpoint"])
+            return "no_checkpoint", f"no checkpoint was written in its directory in {steps}"
         if not read:
             other = self._files.states_after()
             first, then = posixpath.dirname(written[-1]), posixpath.dirname(other[0]) if other else ""
             if other and first != then and not {posixpath.dirname(path) for path in written} & {then}:
-                text = f"{again}: it saved to {first or '.'} before the fault, and to {then or '.'} after it"
-                return Finding("other_directory", text, REMEDIES["other_directory"])
-            text = f"{again}: no checkpoint was read, though {written[-1]} had been written"
-            return Finding("never_read", text, REMEDIES["never_read"])
+                return "other_directory", f"it saved to {first or '.'} before the fault, and to {then or '.'} after it"
+            return "never_read", f"no checkpoint was read, though {written[-1]} had been written"
         if min(self._files.read_times(read)) > self._back_at + _CLOCKS:
-            text = f"{again}: {read[0]} was read only after the first {self._unit}"
-            return Finding("read_late", text, REMEDIES["read_late"])
+            return "read_late", f"{read[0]} was read only after the first {self._unit}"
         is_trained = self._is_trained()
         if is_trained:
-            text = f"the count of {self._unit}s began again though {read[-1]} was read and its weights were used"
-            return Finding("counter", text, REMEDIES["counter"])
+            return "counter", f"the weights of {read[-1]} were used, but not the count of {self._unit}s"
         what = "was not used" if is_trained is False else "may have been used: no loss tells it"
-        return Finding("not_used", f"{again}, though {read[-1]} was read: what was read {what}", REMEDIES["not_used"])
+        return "not_used", f"{read[-1]} was read, but what was read {what}"
 
     def _is_trained(self) -> bool | None:
         """Whether the first loss after the restart is that of a trained model rather than of a new one, if it tells."""
@@ -243,17 +231,20 @@ class _Judgement:
                     if len(pairs) >= _FEWEST and (spread := self._spread(each.task)) is not None]  # fmt: skip
         if not compared:
             text = "too few losses were seen to compare, so the loss of the optimizer's state would not show"
-            yield Finding("not_compared", text, "print the loss of each step, or train longer", is_fault=False)
+            yield finding_of("not_compared", text)
         for pairs, spread in compared:
             limits = [max(_BEYOND * spread, _TOLERANCE) * max(abs(calm.loss or 0), 1e-6) for calm, _ in pairs]
             gaps = [abs((struck.loss or 0) - (calm.loss or 0)) for calm, struck in pairs]
             beyond = [gap > limit for gap, limit in zip(gaps, limits, strict=True)]
-            if sum(beyond) <= len(beyond) / 2:
+            half = len(beyond) / 2
+            if sum(beyond) <= half or not any(
+                beyond[: min(math.ceil(half), _EARLY)]
+            ):  # rounding grows to any size in time
                 continue
             worst = max(range(len(gaps)), key=lambda index: gaps[index] / limits[index])
             calm, struck = pairs[worst]
             where = f"at {self._unit} {calm.step:g} it is {struck.loss:.4g} instead of {calm.loss:.4g}"
-            yield from self._explain_losses(pairs, beyond[0], where)
+            yield self._explain_losses(pairs, beyond[0], where)
             return
 
     def _pairs(self, back: Return) -> list[tuple[Point, Point]]:
@@ -278,46 +269,49 @@ class _Judgement:
         ]
         return max(shares) if len(shares) >= _FEWEST else None
 
-    def _explain_losses(self, pairs: Sequence[tuple[Point, Point]], is_first: bool, where: str) -> Iterator[Finding]:
+    def _explain_losses(self, pairs: Sequence[tuple[Point, Point]], is_first: bool, where: str) -> Finding:
         """Say which part of the state was lost, as far as the losses tell.
 
         The first loss after a restart is that of the restored weights, on the next data: only what comes later depends
         on the optimizer. Means of epochs do not tell a lost state from another order of the same data.
         """
         rates = [(a.rate, b.rate) for a, b in pairs if a.rate is not None and b.rate is not None]
+        lost = "the optimizer's state was lost"
         if rates and sum(abs(a - b) > _TOLERANCE * abs(a) for a, b in rates) > len(rates) / 2:
-            text = f"the learning rate began again: it is {rates[0][1]:.4g} instead of {rates[0][0]:.4g}"
-            yield Finding("rate", text, REMEDIES["rate"])
-        elif self._struck.saved is not None and not self._struck.saved.has_optimizer:
-            text = f"the optimizer's state was lost: the checkpoint has weights only, and the loss differs: {where}"
-            yield Finding("weights_only", text, REMEDIES["weights_only"])
-        elif pairs[0][0].mean_of:
-            text = f"the optimizer's state was lost, or the data came in another order: the loss differs: {where}"
-            yield Finding("differs", text, REMEDIES["optimizer"], is_fault=False)
-        elif not is_first:
-            text = f"the optimizer's state was lost: the first loss is right, and later ones differ: {where}"
-            yield Finding("optimizer", text, REMEDIES["optimizer"])
-        else:
-            text = f"other data came than without the fault (seen twice, or left out): the loss differs: {where}"
-            yield Finding("data", text, REMEDIES["data"])
+            return finding_of(
+                "rate", f"the learning rate began again: it is {rates[0][1]:.4g} instead of {rates[0][0]:.4g}"
+            )
+        if self._struck.saved is not None and not self._struck.saved.has_optimizer:
+            return finding_of("weights_only", f"{lost}: the checkpoint has weights only, and the loss differs: {where}")
+        if pairs[0][0].mean_of:
+            return finding_of("differs", f"{lost}, or the data came in another order: the loss differs: {where}")
+        if not is_first:
+            return finding_of("optimizer", f"{lost}: the first loss is right, and later ones differ: {where}")
+        return finding_of(
+            "data", f"other data came than without the fault (seen twice, or left out): the loss differs: {where}"
+        )
 
     # ---- how it saves, and how it ended
 
     def _writing(self) -> Iterator[Finding]:
-        for path, tasks in self._files.shared():
+        for path, tasks in self._files.shared(self._is_rewritten):
             who = f" ({', '.join(sorted(tasks))})" if len(tasks) > 1 else ""
-            text = f"several tasks write {path}{who}"
-            yield Finding("several_writers", text, REMEDIES["several_writers"])
+            yield finding_of("several_writers", f"several tasks write {path}{who}")
             break
         read = [path for path in self._files.states_read() if self._files.is_written_in_place(path)]
         if read:
-            text = f"{read[0]} is written in place: a kill while it is written leaves half of it"
-            yield Finding("in_place", text, REMEDIES["in_place"], is_fault=False)
+            yield finding_of("in_place", f"{read[0]} is written in place: a kill while it is written leaves half of it")
         if self._fault.kind == "term" and self._struck.files is not None:
             back = self._back_at if self._returns else self._at + 10
             if not any(self._at <= time < back for time in self._files.write_times()):
-                text = "TERM was not used to save: no checkpoint was written after it"
-                yield Finding("term", text, REMEDIES["term"], is_fault=False)
+                yield finding_of("term", "TERM was not used to save: no checkpoint was written after it")
+
+    def _is_rewritten(self, path: str) -> bool:
+        """Whether a file is moved into its place at several steps, in the undisturbed training or before the fault."""
+        events = [(self._calm, each) for each in self._calm.files or ()]
+        events += [(self._struck, each) for each in self._struck.files or () if each.time < self._at]
+        moves = [(of, each.time) for of, each in events if each.kind == MOVED and each.path == path]
+        return len({of.step_at(self._source, time) for of, time in moves}) > 1
 
     def _scheduled(self) -> Iterator[Finding]:
         """Say whether a checkpoint counts steps that parameter servers had not done yet.
@@ -330,10 +324,10 @@ class _Judgement:
         place = min(each.lowest for each in self._returns)
         if not saved.iterations or saved.path not in self._files.states_read() or self._source == "epochs":
             text = f"whether all steps that {saved.path} counts had been done is unknown: it tells no iterations"
-            yield Finding("not_joined_unknown", text, REMEDIES["not_joined"], is_fault=False)
+            yield finding_of("not_joined_unknown", text)
         elif saved.iterations < place and place % saved.iterations:
             text = f"{saved.path} has the state after {saved.iterations} steps, though it went on after {place:g}"
-            yield Finding("not_joined", f"{text}: scheduled steps were counted as done", REMEDIES["not_joined"])
+            yield finding_of("not_joined", f"{text}: scheduled steps were counted as done")
 
     def _evaluators(self) -> Iterator[Finding]:
         """Compare the best metrics that evaluators told before and after a restart."""
@@ -349,11 +343,9 @@ class _Judgement:
             better = undisturbed[-1] - undisturbed[0] if undisturbed and is_best else 0
             if len(told) < 2 or len(told[0]) < 2 or not better or (told[-1][0] - told[0][-1]) * better > 0:
                 text = f"whether {task} keeps its best metric is unknown: it told too few, or a better one at once"
-                remedy = "print lines such as `best accuracy 0.81`, or train longer"
-                yield Finding("best_unknown", text, remedy, is_fault=False)
+                yield finding_of("best_unknown", text)
             elif (told[-1][0] - told[0][-2]) * better < 0:  # the last one before may have been too late to be saved
-                text = f"{task} began its best metric again: {told[-1][0]:g} after {told[0][-1]:g}"
-                yield Finding("best", text, REMEDIES["best"])
+                yield finding_of("best", f"{task} began its best metric again: {told[-1][0]:g} after {told[0][-1]:g}")
 
     def _ends(self) -> Iterator[Finding]:
         """Compare where both trainings ended, if both went to their end."""
@@ -361,18 +353,17 @@ class _Judgement:
             return
         for task in self._before:
             calm, struck = (_last(each.lives(task, self._source)) for each in (self._calm, self._struck))
-            if calm is None or struck is None:
+            if calm is None or struck is None or any(each.was_stopped(task) for each in (self._calm, self._struck)):
                 continue
             if abs(calm.step - struck.step) > self._gap(task):
-                text = f"{task} ended at {self._unit} {struck.step:g} instead of {calm.step:g}"
-                yield Finding("other_end", text, REMEDIES["counter"])
+                yield finding_of("other_end", f"{task} ended at {self._unit} {struck.step:g} instead of {calm.step:g}")
                 return
             spread = self._spread(task)
             if spread is None or calm.loss is None or struck.loss is None or self._second is None:
                 continue
             if abs(calm.loss - struck.loss) > max(_BEYOND * spread, _TOLERANCE) * abs(calm.loss):
                 text = f"the end differs by more than two undisturbed runs do: a loss of {struck.loss:.4g} instead of"
-                yield Finding("end", f"{text} {calm.loss:.4g}", REMEDIES["data"])
+                yield finding_of("end", f"{text} {calm.loss:.4g}")
                 return
 
 
