@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import struct
 import threading
 import time
@@ -91,19 +92,18 @@ class FileWatch:
             self.events.append(FileEvent(time.time(), kind, path, tasks))
 
     def _writers(self, path: str) -> frozenset[str]:
-        """Return the tasks that have a file open; a save is short, so many are missed."""
-        try:
+        """Return the tasks that have a file open to write it; a save is short, so many are missed."""
+        with suppress(OSError):
             wanted = os.stat(os.path.join(self._root, path))
-        except OSError:
-            return frozenset()
-        return frozenset(task for task, pid in self._pids().items() if _has_open(pid, wanted))
+            return frozenset(task for task, pid in self._pids().items() if _writes(pid, wanted))
+        return frozenset()
 
 
-def _has_open(pid: int, wanted: os.stat_result) -> bool:
+def _writes(pid: int, wanted: os.stat_result) -> bool:
     with suppress(OSError):
-        for name in os.listdir(f"/proc/{pid}/fd"):
+        for link in os.scandir(f"/proc/{pid}/fd"):  # its mode says for what the file was opened
             with suppress(OSError):
-                if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), wanted):
+                if os.path.samestat(link.stat(), wanted) and link.stat(follow_symlinks=False).st_mode & stat.S_IWUSR:
                     return True
     return False
 
