@@ -28,7 +28,7 @@ def job(tmp_path: Path) -> Path:
 def named(job: Path, command: str, **fields: Any) -> list[str]:
     text = json.dumps({"cluster": {"worker": 1}, "command": command, **fields})
     plan, _ = prepare.plan_spec(SpecFile("test", job, ".json", text))
-    return [each.path for each in outside_paths(plan, job)]
+    return [path for path, _ in outside_paths(plan, job)]
 
 
 def test_a_copy_has_the_files_and_leads_where_the_original_leads(tmp_path: Path, job: Path, home: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_copy_has_the_files_and_leads_where_the_original_leads(tmp_path: Path,
     os.mkfifo(job / "pipe")
     (job / "data").symlink_to("../data")
     (job / "model.py").symlink_to("lib/model.py")
-    assert copy_directory(job, tmp_path / "copy", [".git"], with_single=False) == []
+    assert copy_directory(job, tmp_path / "copy", with_single=False) == []
     assert sorted(os.listdir(tmp_path / "copy")) == [".venv", "data", "lib", "model.py", "train.py"]
     assert (tmp_path / "copy/data").resolve() == outside
     assert (tmp_path / "copy/model.py").resolve() == tmp_path / "copy/lib/model.py"
@@ -51,7 +51,7 @@ def test_a_directory_that_is_too_large_is_refused(tmp_path: Path, job: Path) -> 
     with (job / "data").open("wb") as file:
         file.truncate(5 << 30)  # without using the disk
     with pytest.raises(TflaunchError, match=r"has 5\.0G, which a drill does not copy; move data"):
-        copy_directory(job, tmp_path / "copy", [], with_single=True)
+        copy_directory(job, tmp_path / "copy", with_single=True)
 
 
 def test_places_outside_are_named_if_a_training_may_write_there(tmp_path: Path, job: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_copy_has_no_checkpoints_of_earlier_trainings(
         (job / name).write_text("")
     for expected, with_single in ((left_out, False), (of_several, True)):
         copy = tmp_path / f"copy-{with_single}"
-        out = copy_directory(job, copy, [], with_single=with_single)
+        out = copy_directory(job, copy, with_single=with_single)
         assert (len(out), {name for name in files.split() if not (copy / name).exists()}) == (expected, set(out))
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import click
 
@@ -35,13 +35,12 @@ from tflaunch.features.drill.findings import NOT_PROVED, PROVED, UNKNOWN, Verdic
 from tflaunch.features.drill.records import KINDS, Fault, Rehearsal
 from tflaunch.features.drill.rehearsal import Training, find_fault, rehearse
 from tflaunch.features.drill.verdict import judge
-from tflaunch.features.drill.working_copy import copy_directory, drill_directory, outside_paths
+from tflaunch.features.drill.working_copy import copy_directory, drill_directory, require_copyable
 from tflaunch.interruptible import handle_signals
 from tflaunch.plan.model import Plan
 from tflaunch_worker import file_trees, signals
 from tflaunch_worker.training.progress import DRILL
 
-_EXCLUDED = (".git", "__pycache__", "*.pyc")
 _SLOWER, _PATIENCE = 4.0, 120.0  # times an undisturbed training, and seconds: what takes longer does not go on
 _NO_STEPS = (
     "no step was seen, so the drill cannot tell where the training goes on: steps are read from the bars of "
@@ -74,16 +73,19 @@ class _Drill(CommandAfterDashes):
         end = args.index("--") if "--" in args else len(args)
         left = click.Command.parse_args(self, context, args[:end])
         words = context.params["words"]
-        if words and (words[0] == str(STDIN) or Path(words[0]).suffix in SUFFIXES):
+        if _begin_with_spec(words):
             context.allow_interspersed_args = True
             click.Command.parse_args(self, context, args[:end])
             if len(context.params["words"]) > 1:
                 extra = " ".join(context.params["words"][1:])
-                raise click.UsageError(
-                    f"{extra!r} is not expected here; a COMMAND goes after `--`: -- {extra}", context
-                )
+                remedy = f"a COMMAND goes after `--`: -- {extra}"
+                raise click.UsageError(f"{extra!r} is not expected here; {remedy}", context)
         context.params["command"] = tuple(args[end + 1 :])
         return left
+
+
+def _begin_with_spec(words: Sequence[str]) -> bool:
+    return bool(words) and (words[0] == str(STDIN) or Path(words[0]).suffix in SUFFIXES)
 
 
 @click.command(cls=_Drill)
@@ -149,13 +151,15 @@ def drill(
     if plan.restart.max == 0:
         raise TflaunchError("restart.max is 0, so nothing resumes; drill with --set restart.max=1", EXIT_USAGE)
     if not here:
-        _require_copyable(plan, file.directory)
+        require_copyable(plan, file.directory)
     elif not as_json:
         say("--here: the trainings use this directory, one after the other")
     verdicts: list[Verdict] = []
     problem = None
     with ExitStack() as stack:
-        stack.enter_context(handle_signals(signals.ending_here(), _interrupt))  # so that all is removed then, too
+        stack.enter_context(
+            handle_signals(signals.ending_here(), signal.default_int_handler)
+        )  # so that all is removed then, too
         scratch = stack.enter_context(drill_directory(is_kept=keep and not here))
         training = Training(file, plan, file.directory.absolute(), scratch, is_kept=keep, steps=steps)
         runs = _Rehearsals(training, settings, command, is_here=here)
@@ -163,7 +167,8 @@ def drill(
             verdicts.extend(_play(runs, plan, KINDS if every else kinds or ("kill",), task, at, twice))
         except _CannotTellError as error:
             problem = str(error)
-    found = Drill(name or plan.name, UNKNOWN if problem else _overall(verdicts), tuple(verdicts), problem)
+    worst = [verdict for verdict in (NOT_PROVED, UNKNOWN) if verdict in {each.verdict for each in verdicts}]
+    found = Drill(name or plan.name, UNKNOWN if problem else [*worst, PROVED][0], tuple(verdicts), problem)
     if as_json:
         print_json(found)
     else:
@@ -175,7 +180,7 @@ def _file_of(
     words: tuple[str, ...], command: tuple[str, ...], roles: ClusterOptions
 ) -> tuple[SpecFile, tuple[str, ...], str]:
     """Return the spec, the command in place of its own, and the name of a job without a spec."""
-    if words and (words[0] == str(STDIN) or Path(words[0]).suffix in SUFFIXES):
+    if _begin_with_spec(words):
         if roles != ClusterOptions():
             raise click.UsageError(
                 "-n, -H, --ps, --chief and --evaluator go with a COMMAND; a SPEC has its own cluster."
@@ -190,10 +195,6 @@ def _file_of(
     require_program(words)
     data = {"name": name_from(words), "cluster": cluster_of(roles), "command": list(words)}
     return SpecFile("command line", Path(), ".json", json.dumps(data, indent=2) + "\n"), (), str(data["name"])
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 class _CannotTellError(Exception):
@@ -214,7 +215,7 @@ class _Rehearsals:
         if not self._is_here:
             self._count += 1
             copy = training.scratch / str(self._count)
-            left_out = copy_directory(training.directory, copy, _EXCLUDED, with_single=self._left_out is None)
+            left_out = copy_directory(training.directory, copy, with_single=self._left_out is None)
             if self._left_out == [] and left_out:
                 self._left_out = left_out
                 more = f" and {counted(len(left_out) - 1, 'other file')}" if left_out[1:] else ""
@@ -227,7 +228,7 @@ class _Rehearsals:
             file_trees.remove_tree(str(training.directory))
         if fault is None:
             limit = _SLOWER * (time.monotonic() - begun) + _PATIENCE
-            self._base = self._base._replace(source=seen.source(), per_epoch=seen.per_epoch, limit=limit)
+            self._base = self._base._replace(calm=seen, limit=limit)
         return seen
 
     def play_undisturbed(self) -> Rehearsal:
@@ -258,14 +259,6 @@ def plan_for_drill(file: SpecFile, settings: Sequence[str], command: Sequence[st
     return plan._replace(tasks=tuple(tasks), timeouts=timeouts, notify=None), warnings
 
 
-def _require_copyable(plan: Plan, directory: Path) -> None:
-    if outside := outside_paths(plan, directory):
-        named = "; ".join(f"{each.path} ({each.named_by})" for each in outside)
-        remedy = "name a path below the directory, one with {run} in it, or drill with --here"
-        text = f"the trainings of a drill would share what they write outside: {named}; {remedy}"
-        raise TflaunchError(text, EXIT_USAGE)
-
-
 def _play(
     runs: _Rehearsals, plan: Plan, kinds: Sequence[str], task: str | None, at: float | None, twice: bool
 ) -> Iterator[Verdict]:
@@ -282,17 +275,12 @@ def _play(
     for fault in faults.values():
         struck = runs.play(fault)
         began = {"epochs": first, "": last}.get(struck.source(), struck.range()[0])
-        if began > first + 1:
+        if began > 2 * first + 1:  # some print by the clock
             raise _CannotTellError(
                 f"the training with the fault began at step {began:g}, where an earlier one had stopped: "
                 "let the program write to a directory with {run} in its name"
             )
         yield judge(calm, struck, fault, second)
-
-
-def _overall(verdicts: Sequence[Verdict]) -> str:
-    found = {each.verdict for each in verdicts}
-    return next((verdict for verdict in (NOT_PROVED, UNKNOWN) if verdict in found), PROVED)
 
 
 def _text_of(found: Drill) -> str:

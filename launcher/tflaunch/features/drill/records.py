@@ -44,7 +44,7 @@ class Point(NamedTuple):
 
 
 class Life(NamedTuple):
-    """The points of one attempt of a task, in the order of time."""
+    """The points of one attempt of a task, in the order of time; at least one."""
 
     attempt: int
     points: tuple[Point, ...]

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from tflaunch.errors import TflaunchError
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.wording import listed
 from tflaunch.features.drill.file_watch import FileWatch
-from tflaunch.features.drill.records import BESTS, SOURCES, Fault, Rehearsal, Saved, is_evaluator
+from tflaunch.features.drill.records import BESTS, SOURCES, Fault, Point, Rehearsal, Saved, is_evaluator
 from tflaunch.features.drill.saved_files import names_optimizer, names_variables, place_of_iterations
 from tflaunch.features.drill.trail import Trail
 from tflaunch.features.prune import drills
@@ -46,8 +46,7 @@ class Training(NamedTuple):
         is_kept: whether the run stays.
         fault: what is done to it.
         steps: after how many steps of each task TERM ends it.
-        source: what tells the steps, as the training before has shown; "" if there was none.
-        per_epoch: steps of an epoch by tasks, where those of each begin again, as that training has shown.
+        calm: the undisturbed training, which has shown what tells the steps; None for that itself.
         limit: seconds after which it is ended.
     """
 
@@ -58,8 +57,7 @@ class Training(NamedTuple):
     is_kept: bool
     fault: Fault | None = None
     steps: float | None = None
-    source: str = ""
-    per_epoch: Mapping[str, float] = {}
+    calm: Rehearsal | None = None
     limit: float = math.inf
 
 
@@ -129,14 +127,15 @@ class _Watched:
 
     def __init__(self, training: Training, run: RunDirectory, directory: Path | None) -> None:
         tasks = [each.task for each in training.plan.tasks if each.role != "ps"]
-        self.trails = {task: Trail(task, run, training.per_epoch.get(task, 0.0)) for task in tasks}
+        calm = training.calm
+        self.trails = {task: Trail(task, run, calm.per_epoch[task] if calm else 0.0) for task in tasks}
         self.pids: dict[str, int] = {}
         self.struck_at: float | None = None
         self.is_stopped = self.is_late = False
         self.saved: Saved | None = None
         self._directory = directory
         self._fault = training.fault
-        self._source = training.source
+        self._source = calm.source() if calm else ""
         self._steps = training.steps
         self._until = time.monotonic() + training.limit
 
@@ -170,8 +169,11 @@ class _Watched:
 
     def _step(self) -> float:
         """Return the step that the training has reached in the attempts that run now."""
-        trails = [trail for task, trail in self.trails.items() if not is_evaluator(task)]
-        return max((reached(trail, self._source) for trail in trails), default=0.0)
+        return max((point.step for point in self._last_points()), default=0.0)
+
+    def _last_points(self) -> Iterator[Point]:
+        trails = (trail for task, trail in self.trails.items() if not is_evaluator(task))
+        return (point for trail in trails if (point := last_point(trail, self._source)) is not None)
 
     def _waits(self) -> bool:
         """Whether the fault is still to come, or what was struck has not come as far again."""
@@ -181,13 +183,8 @@ class _Watched:
 
     def _has_begun_again(self) -> bool:
         assert self.struck_at is not None
-        since = self.struck_at
-        return any(
-            life.points and life.points[-1].time > since and life.points[-1].step >= (self._steps or 0)
-            for trail in self.trails.values()
-            if (source := self._source or trail.source())
-            for life in trail.lives(source)[-1:]
-        )
+        since, step = self.struck_at, self._steps or 0
+        return any(point.time > since and point.step >= step for point in self._last_points())
 
     def _strike(self, run: Run, fault: Fault) -> None:
         if self._directory is not None:
@@ -200,11 +197,10 @@ class _Watched:
                 say(f"{fault}, at step {self._step():g}")
 
 
-def reached(trail: Trail, source: str) -> float:
-    """Return the last step of a task's last attempt, 0 before its first; ``source``: "" for the most detailed."""
-    source = source or trail.source()
-    lives = trail.lives(source) if source else ()
-    return lives[-1].points[-1].step if lives and lives[-1].points else 0.0
+def last_point(trail: Trail, source: str) -> Point | None:
+    """Return the last point of a task's last attempt, None before its first; ``source``: "" for the most detailed."""
+    lives = trail.lives(source or trail.source() or SOURCES[0])
+    return lives[-1].points[-1] if lives else None
 
 
 def _newest_saved(directory: Path) -> Saved | None:

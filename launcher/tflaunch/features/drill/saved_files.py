@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import posixpath
 import re
 from collections import Counter
@@ -40,31 +41,28 @@ class SavedFiles:
 
     def states_before(self) -> list[str]:
         """Return the checkpoints that were written before the fault, the newest last."""
-        paths = _paths(event for event in self._written if event.time < self._at and is_state(event.path))
-        return sorted(paths, key=lambda path: not _NOTE.search(path))  # those that have weights come last
+        return sorted(self.states_written(0, self._at), key=is_note, reverse=True)  # those with weights come last
 
-    def states_after(self) -> list[str]:
-        """Return those that were written after it, the oldest first."""
-        return _paths(event for event in self._written if event.time >= self._at and is_state(event.path))
+    def states_written(self, since: float, until: float = math.inf) -> list[str]:
+        """Return the checkpoints that were written from one time to another, the newest last."""
+        return _paths(event for event in self._written if since <= event.time < until and is_state(event.path))
 
     def read_after(self) -> list[str]:
         """Return the checkpoints that were read after the fault, or else what may be one, the newest last."""
-        written = {event.path for event in self._written if event.time < self._first_step and _may_be_state(event.path)}
-        read = self.states_read() or [path for path in _paths(self._reads()) if path in written]
-        return sorted({_shown(path) for path in read}, key=_number_of)
+        return sorted({_shown(path) for path in self.states_read() or self._read_back()}, key=_number_of)
 
     def states_read(self) -> list[str]:
         """Return the files of checkpoints that were read after the fault, if written before the next step."""
-        written = {event.path for event in self._written if event.time < self._first_step and is_state(event.path)}
-        return [path for path in _paths(self._reads()) if path in written and not _NOTE.search(path)]
+        return [path for path in self._read_back() if is_state(path) and not is_note(path)]
 
-    def read_times(self, paths: Sequence[str]) -> list[float]:
-        """Return when these were first read after the fault."""
-        return [next(event.time for event in self._reads() if event.path == path) for path in paths]
+    def _read_back(self) -> list[str]:
+        written = {event.path for event in self._written if event.time < self._first_step and _may_be_state(event.path)}
+        return [path for path in _paths(self._reads()) if path in written]
 
-    def write_times(self) -> list[float]:
-        """Return when checkpoints were written."""
-        return [event.time for event in self._written if is_state(event.path)]
+    def first_read(self) -> float:
+        """Return when a checkpoint was first read after the fault."""
+        read = self.states_read()
+        return min(event.time for event in self._reads() if event.path in read)
 
     def write_time(self, path: str) -> float:
         """Return when a file was last written before the fault; 0 if that was not seen."""
@@ -128,7 +126,7 @@ def is_note(path: str) -> bool:
 
 def names_variables(path: str) -> bool:
     """Return whether a checkpoint's file has the names of what was saved."""
-    return is_state(path) and not _NOTE.search(path) and ".data-" not in path
+    return is_state(path) and not is_note(path) and ".data-" not in path
 
 
 def names_optimizer(names: bytes) -> bool:

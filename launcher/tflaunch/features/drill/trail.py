@@ -63,8 +63,8 @@ class Trail:
         lives = in_one_count([Life(attempt, tuple(points)) for attempt, points in sorted(self._lives[source].items())])
         self.per_epoch = self.per_epoch or steps_per_epoch(lives)
         first = 0.0 if any(point.epoch == 0 for life in lives for point in life.points) else 1.0
-        lives = tuple(placed(life, self.per_epoch, first) for life in lives)
-        return () if any(map(begins_again, lives[:1])) else lives
+        placed_lives = tuple(placed(life, self.per_epoch, first) for life in lives)
+        return () if any(map(begins_again, placed_lives[:1])) else placed_lives
 
     def read(self, *, is_over: bool = False) -> None:
         """Read what the task has written since; ``is_over``: the last line may lack its end."""
@@ -126,20 +126,20 @@ class Trail:
         self._lives[source].setdefault(self._attempt, []).append(point)
 
 
-def in_one_count(lives: Sequence[Life]) -> tuple[Life, ...]:
+def in_one_count(lives: Sequence[Life]) -> list[Life]:
     """Return lives without the bars that are shorter than others, such as those of a validation.
 
     A bar of what was left to do, after a restart, counts on from what had been done.
     """
-    longest = [max((point.of for point in life.points), default=0) for life in lives]
-    kept = [[p for p in life.points if p.of in (0, most)] for life, most in zip(lives, longest, strict=True)]
-    done = [
-        longest[0] - most if most and points[0].step == 0 else 0 for points, most in zip(kept, longest, strict=True)
-    ]
-    return tuple(
-        life._replace(points=tuple(point._replace(step=point.step + max(more, 0)) for point in points))
-        for life, points, more in zip(lives, kept, done, strict=True)
-    )
+    counted: list[Life] = []
+    of_first = 0
+    for life in lives:
+        of = max(point.of for point in life.points)
+        of_first = of_first or of
+        points = [point for point in life.points if point.of in (0, of)]
+        done = max(of_first - of, 0) if of and points[0].step == 0 else 0
+        counted.append(life._replace(points=tuple(point._replace(step=point.step + done) for point in points)))
+    return counted
 
 
 def begins_again(life: Life) -> bool:
@@ -148,7 +148,7 @@ def begins_again(life: Life) -> bool:
     return any(after < before and after <= steps[0] for before, after in itertools.pairwise(steps))
 
 
-def steps_per_epoch(lives: tuple[Life, ...]) -> float:
+def steps_per_epoch(lives: Sequence[Life]) -> float:
     """Return how many steps an epoch has, if the steps of each begin again; else 0."""
     for life in lives:
         for before, after in itertools.pairwise(life.points):
@@ -164,13 +164,11 @@ def placed(life: Life, per_epoch: float, first_epoch: float) -> Life:
     """Return a life whose steps count from the beginning of the training."""
     if not per_epoch:
         return life
-    moved = ((first_epoch if point.epoch is None else point.epoch) - first_epoch for point in life.points)
-    return life._replace(
-        points=tuple(
-            point._replace(step=point.step + epoch * per_epoch, epoch=None)
-            for point, epoch in zip(life.points, moved, strict=True)
-        )
+    before = (0 if point.epoch is None else (point.epoch - first_epoch) * per_epoch for point in life.points)
+    moved = (
+        point._replace(step=point.step + more, epoch=None) for point, more in zip(life.points, before, strict=True)
     )
+    return life._replace(points=tuple(moved))
 
 
 def _number(pattern: re.Pattern[str], text: str) -> float | None:

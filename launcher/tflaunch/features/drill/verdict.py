@@ -110,9 +110,9 @@ class _Judgement:
     def _return_of(self, task: str) -> Return | None:
         lives = self._struck.lives(task, self._source)
         before = self._before[task]
-        later = [life for life in lives if life.attempt > before.attempt and life.points]
+        later = [life for life in lives if life.attempt > before.attempt]
         began = self._calm.lives(task, self._source)
-        if not later or not before.points or not began or not began[0].points:
+        if not later or not began:
             return None
         reached = max(point.step for point in before.points)
         repeats = any(one.step == other.step for one, other in itertools.pairwise(began[0].points))
@@ -180,7 +180,7 @@ class _Judgement:
             (life.points[-1].step - before.points[-1].step, task)
             for task, before in self._before.items()
             for life in self._struck.lives(task, self._source)
-            if before.points and life.attempt == before.attempt and life.points
+            if life.attempt == before.attempt
         ]
         further, who = max(on, default=(0, ""))
         if further > 0:
@@ -201,12 +201,12 @@ class _Judgement:
             steps = self._counted(max(each.reached for each in self._returns))
             return "no_checkpoint", f"no checkpoint was written in its directory in {steps}"
         if not read:
-            other = self._files.states_after()
+            other = self._files.states_written(self._at)
             first, then = posixpath.dirname(written[-1]), posixpath.dirname(other[0]) if other else ""
             if other and first != then and not {posixpath.dirname(path) for path in written} & {then}:
                 return "other_directory", f"it saved to {first or '.'} before the fault, and to {then or '.'} after it"
             return "never_read", f"no checkpoint was read, though {written[-1]} had been written"
-        if min(self._files.read_times(read)) > self._back_at + _CLOCKS:
+        if self._files.first_read() > self._back_at + _CLOCKS:
             return "read_late", f"{read[0]} was read only after the first {self._unit}"
         is_trained = self._is_trained()
         if is_trained:
@@ -233,19 +233,17 @@ class _Judgement:
             text = "too few losses were seen to compare, so the loss of the optimizer's state would not show"
             yield finding_of("not_compared", text)
         for pairs, spread in compared:
-            limits = [max(_BEYOND * spread, _TOLERANCE) * max(abs(calm.loss or 0), 1e-6) for calm, _ in pairs]
-            gaps = [abs((struck.loss or 0) - (calm.loss or 0)) for calm, struck in pairs]
-            beyond = [gap > limit for gap, limit in zip(gaps, limits, strict=True)]
-            half = len(beyond) / 2
-            if sum(beyond) <= half or not any(
-                beyond[: min(math.ceil(half), _EARLY)]
-            ):  # rounding grows to any size in time
-                continue
-            worst = max(range(len(gaps)), key=lambda index: gaps[index] / limits[index])
-            calm, struck = pairs[worst]
-            where = f"at {self._unit} {calm.step:g} it is {struck.loss:.4g} instead of {calm.loss:.4g}"
-            yield self._explain_losses(pairs, beyond[0], where)
-            return
+            limit = max(_BEYOND * spread, _TOLERANCE)
+            shares = [_difference(*pair) for pair in pairs]
+            half = len(shares) / 2
+            early = shares[
+                : min(math.ceil(half), _EARLY)
+            ]  # later ones may differ by rounding, which training multiplies
+            if sum(share > limit for share in shares) > half and max(early) > limit:
+                calm, struck = pairs[shares.index(max(shares))]
+                where = f"at {self._unit} {calm.step:g} it is {struck.loss:.4g} instead of {calm.loss:.4g}"
+                yield self._explain_losses(pairs, shares[0] > limit, where)
+                return
 
     def _pairs(self, back: Return) -> list[tuple[Point, Point]]:
         """Return the points of both trainings at equal steps, from the restart on; means of whole epochs only."""
@@ -261,12 +259,7 @@ class _Judgement:
         others = [_by_step([self._before[task]])]
         if self._second is not None:
             others.append(_by_step(self._second.lives(task, self._source)))
-        shares = [
-            abs((point.loss or 0) - (calm[step].loss or 0)) / max(abs(calm[step].loss or 0), 1e-6)
-            for other in others
-            for step, point in other.items()
-            if step in calm
-        ]
+        shares = [_difference(calm[step], other[step]) for other in others for step in other if step in calm]
         return max(shares) if len(shares) >= _FEWEST else None
 
     def _explain_losses(self, pairs: Sequence[tuple[Point, Point]], is_first: bool, where: str) -> Finding:
@@ -278,18 +271,16 @@ class _Judgement:
         rates = [(a.rate, b.rate) for a, b in pairs if a.rate is not None and b.rate is not None]
         lost = "the optimizer's state was lost"
         if rates and sum(abs(a - b) > _TOLERANCE * abs(a) for a, b in rates) > len(rates) / 2:
-            return finding_of(
-                "rate", f"the learning rate began again: it is {rates[0][1]:.4g} instead of {rates[0][0]:.4g}"
-            )
+            calm, struck = rates[0]
+            return finding_of("rate", f"the learning rate began again: it is {struck:.4g} instead of {calm:.4g}")
         if self._struck.saved is not None and not self._struck.saved.has_optimizer:
             return finding_of("weights_only", f"{lost}: the checkpoint has weights only, and the loss differs: {where}")
         if pairs[0][0].mean_of:
             return finding_of("differs", f"{lost}, or the data came in another order: the loss differs: {where}")
         if not is_first:
             return finding_of("optimizer", f"{lost}: the first loss is right, and later ones differ: {where}")
-        return finding_of(
-            "data", f"other data came than without the fault (seen twice, or left out): the loss differs: {where}"
-        )
+        other = "other data came than without the fault (seen twice, or left out)"
+        return finding_of("data", f"{other}: the loss differs: {where}")
 
     # ---- how it saves, and how it ended
 
@@ -303,7 +294,7 @@ class _Judgement:
             yield finding_of("in_place", f"{read[0]} is written in place: a kill while it is written leaves half of it")
         if self._fault.kind == "term" and self._struck.files is not None:
             back = self._back_at if self._returns else self._at + 10
-            if not any(self._at <= time < back for time in self._files.write_times()):
+            if not self._files.states_written(self._at, back):
                 yield finding_of("term", "TERM was not used to save: no checkpoint was written after it")
 
     def _is_rewritten(self, path: str) -> bool:
@@ -352,16 +343,18 @@ class _Judgement:
         if self._struck.is_stopped or self._struck.exit_code or self._calm.is_stopped:
             return
         for task in self._before:
-            calm, struck = (_last(each.lives(task, self._source)) for each in (self._calm, self._struck))
-            if calm is None or struck is None or any(each.was_stopped(task) for each in (self._calm, self._struck)):
+            both = self._calm, self._struck
+            ends = [each.lives(task, self._source)[-1].points[-1] for each in both if each.lives(task, self._source)]
+            if len(ends) < 2 or any(each.was_stopped(task) for each in both):
                 continue
+            calm, struck = ends
             if abs(calm.step - struck.step) > self._gap(task):
                 yield finding_of("other_end", f"{task} ended at {self._unit} {struck.step:g} instead of {calm.step:g}")
                 return
             spread = self._spread(task)
             if spread is None or calm.loss is None or struck.loss is None or self._second is None:
                 continue
-            if abs(calm.loss - struck.loss) > max(_BEYOND * spread, _TOLERANCE) * abs(calm.loss):
+            if _difference(calm, struck) > max(_BEYOND * spread, _TOLERANCE):
                 text = f"the end differs by more than two undisturbed runs do: a loss of {struck.loss:.4g} instead of"
                 yield finding_of("end", f"{text} {calm.loss:.4g}")
                 return
@@ -371,7 +364,7 @@ def _lives_until(rehearsal: Rehearsal, source: str, at: float) -> Mapping[str, L
     """Return the attempt of each task that ran when it was struck, up to that moment."""
     found = {}
     for task, trail in rehearsal.trails.items():
-        lives = [life for life in trail.get(source, ()) if life.points and life.points[0].time <= at]
+        lives = [life for life in trail.get(source, ()) if life.points[0].time <= at]
         if lives and not is_evaluator(task):
             points = tuple(point for point in lives[-1].points if point.time <= at)
             found[task] = lives[-1]._replace(points=points)
@@ -384,5 +377,7 @@ def _by_step(lives: Sequence[Life]) -> dict[float, Point]:
     return {point.step: point for point in points if not point.mean_of or point.step % point.mean_of == 0}
 
 
-def _last(lives: Sequence[Life]) -> Point | None:
-    return lives[-1].points[-1] if lives and lives[-1].points else None
+def _difference(calm: Point, other: Point) -> float:
+    """Return how far a loss is from that of an undisturbed training, as a share of that."""
+    right = calm.loss or 0
+    return abs((other.loss or 0) - right) / max(abs(right), 1e-6)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import fcntl
+import itertools
 import os
 import re
 import shutil
@@ -14,10 +15,9 @@ import stat
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from tflaunch import private_files
 from tflaunch.cli.arguments.spec import say
@@ -33,16 +33,10 @@ from tflaunch_worker import file_trees
 _MOST_BYTES = 4 << 30
 _MOST_ENTRIES = 5000
 _LONGEST = 1000  # characters
+_EXCLUDED = (".git", "__pycache__", "*.pyc")
 _LINKED = (".venv", "venv")  # environments have absolute paths in them, and programs only read them
 _OUTSIDE = ("/", "~/", "../")
 _SYSTEM = ("/bin/", "/dev/", "/etc/", "/lib", "/opt/", "/proc/", "/run/", "/sbin/", "/sys/", "/usr/")
-
-
-class OutsidePath(NamedTuple):
-    """A path that a program names and that no copy of its directory has; ``named_by``: where."""
-
-    path: str
-    named_by: str
 
 
 @contextmanager
@@ -77,13 +71,12 @@ def drill_directory(*, is_kept: bool) -> Iterator[Path]:
         os.close(lock)
 
 
-def copy_directory(source: Path, target: Path, exclude: Sequence[str], *, with_single: bool) -> list[str]:
-    """Copy a directory without what matches ``exclude``; links that lead out of it stay links to there.
+def copy_directory(source: Path, target: Path, *, with_single: bool) -> list[str]:
+    """Copy a directory without caches and checkpoints; links that lead out of it stay links to there.
 
     Args:
         source: the directory.
         target: the copy, which does not exist yet.
-        exclude: patterns of names that are left out.
         with_single: whether checkpoints that are not one of several of a training are copied, too.
 
     Returns:
@@ -93,7 +86,7 @@ def copy_directory(source: Path, target: Path, exclude: Sequence[str], *, with_s
         TflaunchError: it is too large, or cannot be read or written.
     """
     root = Path(os.path.realpath(source))
-    ignored = shutil.ignore_patterns(*(pattern.rstrip("/") for pattern in exclude), *_LINKED)
+    ignored = shutil.ignore_patterns(*_EXCLUDED, *_LINKED)
     home = os.path.realpath(run_dir.home())
     states: set[str] = set()
 
@@ -135,8 +128,7 @@ def _states_of(paths: Mapping[str, str], root: Path, *, with_single: bool) -> di
 
 def _is_special(path: str) -> bool:
     """Whether something is no file, directory or link: a pipe, for instance."""
-    mode = os.lstat(path).st_mode
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode))
+    return stat.S_IFMT(os.lstat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 
 
 def _size_of(root: Path, leave_out: Callable[[str, list[str]], set[str]]) -> int:
@@ -157,36 +149,44 @@ def _correct_link(link: Path, original: Path, root: Path) -> None:
         link.symlink_to(leads_to)
 
 
-def outside_paths(plan: Plan, directory: Path) -> list[OutsidePath]:
-    """Return the places outside a directory in which the tasks of a plan may write.
+def require_copyable(plan: Plan, directory: Path) -> None:
+    """Refuse a plan whose trainings would share what they write outside of copies of a directory.
 
-    Named are working directories elsewhere, and absolute paths and those with ``..`` in commands, variables and in the
+    Raises:
+        TflaunchError: its tasks may write there.
+    """
+    if outside := outside_paths(plan, directory):
+        named = "; ".join(f"{path} ({named_by})" for path, named_by in outside)
+        remedy = "name a path below the directory, one with {run} in it, or drill with --here"
+        text = f"the trainings of a drill would share what they write outside: {named}; {remedy}"
+        raise TflaunchError(text, EXIT_USAGE)
+
+
+def outside_paths(plan: Plan, directory: Path) -> list[tuple[str, str]]:
+    """Return the places outside a directory in which the tasks of a plan may write, and where each is named.
+
+    These are working directories elsewhere, and absolute paths and those with ``..`` in commands, variables and in the
     text of the program, if nothing is there, an empty directory, or one with checkpoints or event files.
     """
-    found: dict[str, OutsidePath] = {}
+    found: dict[str, tuple[str, str]] = {}
     root = os.path.realpath(directory)
     for task in plan.processes():
         is_copied = plan.sync is not None and not plan.host(task.host).is_like_here
         if not is_copied and not (plan.host(task.host).is_like_here and _is_below(root, task.workdir)):
-            found.setdefault(task.workdir, OutsidePath(task.workdir, f"working directory of {task.task}"))
+            found.setdefault(task.workdir, (task.workdir, f"working directory of {task.task}"))
         for text, place in _texts_of(task):
             path = os.path.normpath(os.path.join(task.workdir, os.path.expanduser(text)))
-            if _is_below(root, path):
-                if not text.startswith("../") and not os.path.isfile(path) and path != root:  # it leads to the original
-                    found.setdefault(path, OutsidePath(text, place))
-            elif text.strip("./") and _may_be_written(path):
-                found.setdefault(path, OutsidePath(text, place))
-    for link in _links_out(root):
-        found.setdefault(link, OutsidePath(os.path.relpath(link, root), "a link in the directory"))
-    return list(found.values())
-
-
-def _links_out(root: str) -> Iterator[str]:
-    """Yield the links of a directory, not of those below it, that lead to places for output."""
-    for entry in os.scandir(root):
+            if _is_below(root, path):  # an absolute one leads to the original
+                is_shared = not text.startswith("../") and not os.path.isfile(path) and path != root
+            else:
+                is_shared = bool(text.strip("./")) and _may_be_written(path)
+            if is_shared:
+                found.setdefault(path, (text, place))
+    for entry in os.scandir(root):  # links in other directories are not looked at
         target = os.path.realpath(entry.path)
         if entry.is_symlink() and entry.name not in _LINKED and not _is_below(root, target) and _may_be_written(target):
-            yield entry.path
+            found.setdefault(entry.path, (entry.name, "a link in the directory"))
+    return list(found.values())
 
 
 def _is_below(root: str, path: str) -> bool:
@@ -223,24 +223,11 @@ def _may_be_written(path: str) -> bool:
     if path.startswith(_SYSTEM) or os.path.isfile(path):
         return False
     if not os.path.exists(path):
-        parent = _existing_parent(path)
-        return parent != "/" and os.access(parent, os.W_OK)  # "/job:worker" is no path
+        parent = next(parent for parent in Path(path).parents if parent.exists())
+        return parent != Path("/") and os.access(parent, os.W_OK)  # "/job:worker" is no path
     return os.access(path, os.W_OK) and _looks_like_output(path)
 
 
-def _existing_parent(path: str) -> str:
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return path
-
-
 def _looks_like_output(directory: str) -> bool:
-    looked_at = 0
-    for _, _, files in os.walk(directory):
-        for name in files:
-            looked_at += 1
-            if is_output(name) or ".tfevents." in name:
-                return True
-            if looked_at > _MOST_ENTRIES:
-                return False
-    return not looked_at
+    names = list(itertools.islice((name for _, _, files in os.walk(directory) for name in files), _MOST_ENTRIES))
+    return not names or any(is_output(name) or ".tfevents." in name for name in names)
