@@ -96,6 +96,14 @@ def test_what_tells_most_counts_unless_it_begins_again(tmp_path: Path, text: str
     assert trail_of(tmp_path, text).source() == source
 
 
+def test_epochs_that_are_left_count_from_those_that_were_done(tmp_path: Path) -> None:
+    assert points(trail_of(tmp_path, LEGACY, LEGACY.replace("/3", "/2")), "bars")[1] == [
+        (21, 0.9),
+        (40, 0.5),
+        (60, 0.4),
+    ]
+
+
 def test_a_bar_of_what_is_left_counts_from_what_was_done(tmp_path: Path) -> None:
     bars = "\r#| 0/9 [00:00<?]\r#| 5/9 [00:01<00:01]\n", "\r#| 0/5 [00:00<?]\r#| 2/5 [00:01<00:01]\n"
     assert points(trail_of(tmp_path, *bars)) == [[(0, None), (5, None)], [(4, None), (6, None)]]

@@ -105,7 +105,8 @@ class Trail:
                 metrics = shown.metrics
                 done = float((shown.epoch - 1) * shown.steps + shown.done)
                 rate = metrics.get("learning_rate", metrics.get("lr"))
-                self._add("bars", Point(time, done, None, metrics.get("loss"), rate, shown.steps))
+                of = shown.epochs * shown.steps
+                self._add("bars", Point(time, done, None, metrics.get("loss"), rate, shown.steps, of))
             return
         text = token.decode("utf-8", "replace").strip("\r\n\b")
         if (best := _number(_BEST, text)) is not None:
@@ -137,7 +138,7 @@ def in_one_count(lives: Sequence[Life]) -> list[Life]:
         of = max(point.of for point in life.points)
         of_first = of_first or of
         points = [point for point in life.points if point.of in (0, of)]
-        done = max(of_first - of, 0) if of and points[0].step == 0 else 0
+        done = max(of_first - of, 0) if of and points[0].step <= points[0].mean_of else 0
         counted.append(life._replace(points=tuple(point._replace(step=point.step + done) for point in points)))
     return counted
 
