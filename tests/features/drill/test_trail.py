@@ -105,8 +105,8 @@ def test_epochs_that_are_left_count_from_those_that_were_done(tmp_path: Path) ->
 
 
 def test_a_bar_of_what_is_left_counts_from_what_was_done(tmp_path: Path) -> None:
-    bars = "\r#| 0/9 [00:00<?]\r#| 5/9 [00:01<00:01]\n", "\r#| 0/5 [00:00<?]\r#| 2/5 [00:01<00:01]\n"
-    assert points(trail_of(tmp_path, *bars)) == [[(0, None), (5, None)], [(4, None), (6, None)]]
+    bars = "\r#| 0/9 [00:00<?]\r#| 5/9 [00:01<00:01]\n", "\r#| 0/5 [00:00<?]\r#| 2/5 [00:01<00:01]\nstep 6 loss 1\n"
+    assert points(trail_of(tmp_path, *bars)) == [[(0, None), (5, None)], [(4, None), (6, None), (6, 1)]]
 
 
 def test_each_attempt_has_a_life_of_its_own(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ from tflaunch_worker.training.progress import DRILL
 _SLOWER, _PATIENCE = 4.0, 120.0  # times an undisturbed training, and seconds: what takes longer does not go on
 _NO_STEPS = (
     "no step was seen, so the drill cannot tell where the training goes on: steps are read from the bars of "
-    "Keras and tqdm, from lines such as `step 120: loss 0.31`, and from tflaunch_worker.training.report"
+    "Keras and tqdm, from lines such as `step 120: loss 0.31`, below one such as `epoch 2` if they begin again, "
+    "and from tflaunch_worker.training.report"
 )
 
 
@@ -142,7 +143,7 @@ def drill(
       tflaunch drill -n 2 --steps 200 python train.py
       tflaunch drill cluster.json --all --json
     """
-    file, command, name = _file_of(words, command, roles)
+    file, command = _file_of(words, command, roles)
     plan, warnings = plan_for_drill(file, settings, command)
     warn(file.source, warnings)
     tasks = [each.task for each in plan.tasks]
@@ -168,7 +169,7 @@ def drill(
         except _CannotTellError as error:
             problem = str(error)
     worst = [verdict for verdict in (NOT_PROVED, UNKNOWN) if verdict in {each.verdict for each in verdicts}]
-    found = Drill(name or plan.name, UNKNOWN if problem else [*worst, PROVED][0], tuple(verdicts), problem)
+    found = Drill(plan.name, UNKNOWN if problem else [*worst, PROVED][0], tuple(verdicts), problem)
     if as_json:
         print_json(found)
     else:
@@ -178,23 +179,22 @@ def drill(
 
 def _file_of(
     words: tuple[str, ...], command: tuple[str, ...], roles: ClusterOptions
-) -> tuple[SpecFile, tuple[str, ...], str]:
-    """Return the spec, the command in place of its own, and the name of a job without a spec."""
+) -> tuple[SpecFile, tuple[str, ...]]:
+    """Return the spec, and the command in place of its own."""
     if _begin_with_spec(words):
         if roles != ClusterOptions():
             raise click.UsageError(
                 "-n, -H, --ps, --chief and --evaluator go with a COMMAND; a SPEC has its own cluster."
             )
-        return read_file(Path(words[0])), command, ""
+        return read_file(Path(words[0])), command
     if not words and roles == ClusterOptions() and (not command or specs_here()):
-        return read_file(usual_spec()), command, ""
+        return read_file(usual_spec()), command
     words = (*words, "--", *command) if words and command else words or command
     if not words:
-        example = "tflaunch drill -n 2 python train.py"
-        raise click.UsageError(f"Missing COMMAND: what each task runs, for example: {example}")
+        raise click.UsageError("Missing COMMAND: what each task runs, as in: tflaunch drill -n 2 python train.py")
     require_program(words)
     data = {"name": name_from(words), "cluster": cluster_of(roles), "command": list(words)}
-    return SpecFile("command line", Path(), ".json", json.dumps(data, indent=2) + "\n"), (), str(data["name"])
+    return SpecFile("command line", Path(), ".json", json.dumps(data, indent=2) + "\n"), ()
 
 
 class _CannotTellError(Exception):
@@ -284,11 +284,9 @@ def _play(
 
 
 def _text_of(found: Drill) -> str:
-    lines = [f"{found.name}: {found.problem}"] if found.problem else []
+    text = f"{found.name}: {found.problem}\n" if found.problem else ""
     for each in found.drills:
-        lines.append(f"{each.fault}: {'it resumes' if each.verdict == PROVED else each.verdict}")
+        text += f"{each.fault}: {'it resumes' if each.verdict == PROVED else each.verdict}\n"
         for finding in each.findings:
-            lines.append(f"  {finding.sentence}")
-            if finding.remedy:
-                lines.append(f"    help: {finding.remedy}")
-    return "".join(f"{line}\n" for line in lines)
+            text += f"  {finding.sentence}\n" + (f"    help: {finding.remedy}\n" if finding.remedy else "")
+    return text

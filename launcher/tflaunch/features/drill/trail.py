@@ -137,9 +137,10 @@ def in_one_count(lives: Sequence[Life]) -> list[Life]:
     for life in lives:
         of = max(point.of for point in life.points)
         of_first = of_first or of
-        points = [point for point in life.points if point.of in (0, of)]
-        done = max(of_first - of, 0) if of and points[0].step <= points[0].mean_of else 0
-        counted.append(life._replace(points=tuple(point._replace(step=point.step + done) for point in points)))
+        begins = next(point for point in life.points if point.of == of)
+        done = max(of_first - of, 0) if of and begins.step <= begins.mean_of else 0
+        points = (each._replace(step=each.step + done * (each.of > 0)) for each in life.points if each.of in (0, of))
+        counted.append(life._replace(points=tuple(points)))
     return counted
 
 
