@@ -152,6 +152,16 @@ def test_differences_that_grow_by_themselves_are_no_lost_state() -> None:
     assert kinds(judged(later)) == ["resumed"]
 
 
+@pytest.mark.parametrize(("early", "said"), [({44, 47}, []), (set(range(41, 51)), ["data"])])
+def test_what_differs_by_itself_differs_more_in_the_end(early: set[int], said: list[str]) -> None:
+    calm = rehearsal([point._replace(loss=(point.loss or 0) * 1.01) for point in curve(1, 100, 1.0)])
+    points = curve(41, 100, 60.0)
+    later = [
+        each._replace(loss=(each.loss or 0) * (1.1 if each.step in early or each.step > 60 else 1)) for each in points
+    ]
+    assert kinds(judged(later, calm=calm)) == ["resumed", *said]
+
+
 @pytest.mark.parametrize(("saved_at", "kind"), [(50.0, "not_seen"), (None, "no_checkpoint")])
 def test_an_epoch_that_is_told_several_times_may_go_on_within(saved_at: float | None, kind: str) -> None:
     def within(first: int, last: int, begins: float) -> list[Point]:

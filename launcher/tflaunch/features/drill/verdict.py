@@ -19,7 +19,7 @@ _TOLERANCE = 0.005  # of a loss; programs print a few digits only
 _BEYOND = 3.0  # times the spread of undisturbed runs
 _CLOCKS = 0.1  # seconds between the times of a line of output and of a file's event that say nothing
 _FEWEST = 3  # losses that say something together
-_EARLY = 10  # losses after a restart, one of which shows a lost state
+_EARLY = 10  # losses after a restart, in which a lost state shows
 
 
 class Return(NamedTuple):
@@ -226,7 +226,10 @@ class _Judgement:
     # ---- what it computes
 
     def _losses(self) -> Iterator[Finding]:
-        """Compare the losses after the restart with those of the training that nothing was done to."""
+        """Compare the losses after the restart with those of the training that nothing was done to.
+
+        Trainings that differ by themselves, as by sums of threads or another order of the data, do so more and more.
+        """
         compared = [(pairs, spread) for each in self._returns if (pairs := self._pairs(each))
                     if len(pairs) >= _FEWEST and (spread := self._spread(each.task)) is not None]  # fmt: skip
         if not compared:
@@ -235,14 +238,13 @@ class _Judgement:
         for pairs, spread in compared:
             limit = max(_BEYOND * spread, _TOLERANCE)
             shares = [_difference(*pair) for pair in pairs]
-            half = len(shares) / 2
-            early = shares[
-                : min(math.ceil(half), _EARLY)
-            ]  # later ones may differ by rounding, which training multiplies
-            if sum(share > limit for share in shares) > half and max(early) > limit:
+            beyond = [share > limit for share in shares]
+            early = beyond[: min(math.ceil(len(beyond) / 2), _EARLY)]  # what differs later may do so by itself
+            needed = 1 if spread < _TOLERANCE else max(len(early) / 2, _FEWEST + 1)
+            if sum(beyond) > len(beyond) / 2 and sum(early) >= needed:
                 calm, struck = pairs[shares.index(max(shares))]
                 where = f"at {self._unit} {calm.step:g} it is {struck.loss:.4g} instead of {calm.loss:.4g}"
-                yield self._explain_losses(pairs, shares[0] > limit, where)
+                yield self._explain_losses(pairs, beyond[0], where)
                 return
 
     def _pairs(self, back: Return) -> list[tuple[Point, Point]]:
