@@ -174,6 +174,14 @@ def test_an_epoch_that_is_told_several_times_may_go_on_within(saved_at: float | 
     assert kinds(judge(calm, struck, FAULT)) == [kind]
 
 
+@pytest.mark.parametrize(("reached", "kind"), [(52, "exits_0"), (100, "resumed")])
+def test_a_task_may_go_on_at_term(reached: int, kind: str) -> None:
+    saved = [FileEvent(AT + 1, MOVED, "ckpt-51.h5")]
+    exits = [("worker:1", 0, AT + 60)]
+    struck = rehearsal(curve(1, reached, 1.0), files=saved, struck_at=AT, exits=exits)
+    assert kinds(judge(CALM, struck, FAULT._replace(kind="term"))) == [kind]
+
+
 def test_what_has_an_own_attempt_may_go_on_without_the_struck_task() -> None:
     """Workers beside parameter servers restart alone, and the chief that prints the steps goes on."""
     struck = rehearsal(curve(1, 100, 1.0), struck_at=AT)

@@ -86,8 +86,10 @@ class _Judgement:
 
     def findings(self) -> Iterator[Finding]:
         """Yield what is to be said, the main thing first."""
-        exits = [code for task, code, at in self._struck.exits if task in self._fault.tasks and at >= self._at]
-        if self._fault.kind == "term" and exits[:1] == [0]:
+        exits = [(code, at) for task, code, at in self._struck.exits if task in self._fault.tasks and at >= self._at]
+        code, at = exits[0] if exits else (None, self._at)
+        far = (self._fault.step + self._calm.range()[1]) / 2  # who saves at TERM and goes on exits with 0 at the end
+        if self._fault.kind == "term" and code == 0 and self._struck.step_at(self._source, at) < far:
             who = self._fault.tasks[0]
             yield finding_of("exits_0", f"{who} exited with 0 at TERM, so it was not started again")
             return
