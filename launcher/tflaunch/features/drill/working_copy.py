@@ -30,6 +30,7 @@ from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.store import run_dir
 from tflaunch_worker import file_trees
 
+_COPIED = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)  # no pipes, for instance
 _MOST_BYTES = 4 << 30
 _MOST_ENTRIES = 5000
 _LONGEST = 1000  # characters
@@ -92,10 +93,11 @@ def copy_directory(source: Path, target: Path, *, with_single: bool) -> list[str
 
     def leave_out(directory: str, names: list[str]) -> set[str]:
         paths = {name: os.path.join(directory, name) for name in names}
-        own = {name for name, path in paths.items() if os.path.realpath(path) == home or _is_special(path)}
+        own = {name for name, path in paths.items() if os.path.realpath(path) == home}
+        special = {name for name, path in paths.items() if stat.S_IFMT(os.lstat(path).st_mode) not in _COPIED}
         left = _states_of(paths, root, with_single=with_single)
         states.update(left.values())
-        return ignored(directory, names) | own | set(left)
+        return ignored(directory, names) | own | special | set(left)
 
     try:
         size = _size_of(root, leave_out)
@@ -103,13 +105,16 @@ def copy_directory(source: Path, target: Path, *, with_single: bool) -> list[str
             remedy = "move data to another directory, and give the program its absolute path"
             raise TflaunchError(f"{source} has {memory(size)}, which a drill does not copy; {remedy}", EXIT_USAGE)
         shutil.copytree(root, target, symlinks=True, ignore=leave_out)
+        for directory, names, files in os.walk(target):
+            original = root / Path(directory).relative_to(target)
+            for link in (Path(directory, name) for name in (*names, *files)):
+                leads_to = os.path.normpath(original / os.readlink(link)) if link.is_symlink() else ""
+                if leads_to and os.path.commonpath([str(root), leads_to]) != str(root):
+                    link.unlink()
+                    link.symlink_to(leads_to)
         for name in _LINKED:
             if (root / name).is_dir():
                 (target / name).symlink_to(root / name)
-        for directory, names, files in os.walk(target):
-            for link in (Path(directory, name) for name in (*names, *files)):
-                if link.is_symlink():
-                    _correct_link(link, root / link.relative_to(target), root)
     except (OSError, shutil.Error) as error:
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) else f"{error.filename}: {error.strerror}"
         raise TflaunchError(f"{source} cannot be copied for a drill: {reason}", EXIT_USAGE) from None
@@ -126,11 +131,6 @@ def _states_of(paths: Mapping[str, str], root: Path, *, with_single: bool) -> di
     return {} if all(map(is_note, states)) else states
 
 
-def _is_special(path: str) -> bool:
-    """Whether something is no file, directory or link: a pipe, for instance."""
-    return stat.S_IFMT(os.lstat(path).st_mode) not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
-
-
 def _size_of(root: Path, leave_out: Callable[[str, list[str]], set[str]]) -> int:
     size = 0
     for directory, names, files in os.walk(root):
@@ -139,14 +139,6 @@ def _size_of(root: Path, leave_out: Callable[[str, list[str]], set[str]]) -> int
         with suppress(OSError):  # it was removed meanwhile, or is a link to nowhere
             size += sum(os.lstat(os.path.join(directory, name)).st_size for name in files if name not in ignored)
     return size
-
-
-def _correct_link(link: Path, original: Path, root: Path) -> None:
-    """Lead a link of the copy to what the original one leads to, if that is outside."""
-    leads_to = os.path.normpath(original.parent / os.readlink(original)) if original.is_symlink() else ""
-    if leads_to and os.path.commonpath([str(root), leads_to]) != str(root):
-        link.unlink()
-        link.symlink_to(leads_to)
 
 
 def require_copyable(plan: Plan, directory: Path) -> None:
