@@ -199,6 +199,13 @@ def test_a_task_that_is_stopped_because_others_have_ended_may_end_anywhere() -> 
     assert kinds(judge(CALM, struck._replace(trails={**struck.trails, "worker:1": shorter}), FAULT)) == ["resumed"]
 
 
+def test_a_fault_after_the_last_step_proves_nothing() -> None:
+    """Then `fit` has removed what it saved."""
+    struck = rehearsal(curve(1, 100, 1.0), curve(1, 100, 120.0), files=SAVED[:2], struck_at=99.9)
+    verdict = judge(CALM, struck, FAULT)
+    assert (verdict.verdict, kinds(verdict)) == ("unknown", ["not_struck"])
+
+
 def test_a_fault_that_was_not_done_proves_nothing() -> None:
     assert judge(CALM, CALM, FAULT).verdict == "unknown"
 

@@ -150,6 +150,10 @@ class _Judgement:
         elif first.highest > first.lowest and not self._is_before_what_was_read(first):
             where = f"before {self._unit} {first.first.step:g}"
             yield finding_of("not_seen", f"it went on {where}, or began again: it tells of no earlier one")
+        elif self._was_done(first):
+            yield finding_of(
+                "not_struck", f"all {self._unit}s were done when {self._fault}: nothing was left to resume"
+            )
         else:
             kind, why = self._why_again()
             yield finding_of(kind, f"it began again from the start after {took}: {why}")
@@ -189,6 +193,12 @@ class _Judgement:
             yield finding_of("resumed", f"{who} went on without a restart, {self._counted(further)} further")
         else:
             yield finding_of("not_seen", f"no {self._unit} was seen after the fault, so where it went on is unknown")
+
+    def _was_done(self, back: Return) -> bool:
+        """Whether the attempt that was struck had come to the end, as a short training does before the fault does."""
+        attempt = self._before[back.task].attempt
+        lives = [life for life in self._struck.lives(back.task, self._source) if life.attempt == attempt]
+        return not back.is_within and lives[0].points[-1].step >= self._calm.range()[1]
 
     def _why_again(self) -> tuple[str, str]:
         """Return why a training began from the start: the kind of finding, and the reason."""
