@@ -2,18 +2,14 @@
 
 import json
 import os
-import signal
-import subprocess
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.launch import Launch, wait_for_end
+from support.launch import Launch
 from support.sshd import Sshd, StartSshd, home_for_client
-from support.waiting import wait_until
 from tflaunch.errors import EXIT_INTERNAL
 
 STATE = ".local/state/tflaunch"
@@ -102,41 +98,6 @@ def test_prune_removes_the_copies_on_the_hosts_of_a_run(launch: Launch, sshd: St
     launch.succeed(*old, "--yes")
     assert not code_on(hosts["h2"])
     assert not run.exists()
-
-
-@pytest.mark.thorough
-def test_an_upload_goes_on_over_a_new_link(launch: Launch, sshd: StartSshd) -> None:
-    """Cut twice within 30 MB: the content arrives intact."""
-    host = sshd()
-    write(launch, big=os.urandom(30_000_000))
-    running = launch.start("up", synced(launch, {"h1": host}, "sha256sum", "big"))
-    for share in (5_000_000, 15_000_000):
-        wait_for_part(host, share)
-        running.send_signal(signal.SIGSTOP)  # or it may have sent all before the connections are found
-        host.kill_connections()
-        running.send_signal(signal.SIGCONT)
-    out, err = wait_for_end(running)
-    assert err.count("lost the link to h1") == 2
-    assert not host.wait_empty()
-    (code,) = code_on(host)
-    known = subprocess.run(["sha256sum", launch.directory / "project/big"], capture_output=True, text=True, check=True)
-    assert known.stdout.split()[0] in out
-    assert files_below(host.home / STATE / "runs") == {
-        f"{code.relative_to(host.home / STATE / 'runs')}/{name}" for name in ("big", "job.json")
-    }
-
-
-def wait_for_part(host: Sshd, size: int) -> None:
-
-    def has_arrived() -> bool:
-        for path in (host.home / STATE).glob("runs/*/agents/*/tasks/.files/*"):
-            with suppress(FileNotFoundError):
-                if path.stat().st_size >= size:
-                    return True
-        assert not [*(host.home / STATE).glob("runs/*/agents/*/code/big")], "it was too fast to be cut"
-        return False
-
-    wait_until(has_arrived)
 
 
 def test_hosts_are_set_up_from_the_code_that_they_got(launch: Launch, sshd: StartSshd) -> None:
