@@ -13,13 +13,9 @@ import psutil
 import pytest
 
 from support.launch import PATIENCE, Launch, read_errors_until, read_until, wait_for_end
-from support.processes import is_agent, parent_of, without_forks
 from support.specs import TFLAUNCH
 from support.sshd import USER, Sshd, StartSshd, home_for_client
 
-QUICK = {"lease": 9, "grace": 0.2}
-"""Timeouts that a test can wait for: a third of the lease is how long an agent may be silent, even at its start on a
-busy machine."""
 PATIENT = {"lease": PATIENCE}
 """For what must not be lost, however busy the machine is."""
 
@@ -33,14 +29,6 @@ def shell_on(launch: Launch, hosts: Mapping[str, Sshd], script: str, settings: A
         **{"cluster": cluster, "strategy": "none", "command": ["sh", "-c", script], "workdir": "~", **fields},
         hosts=settings or {},
     )
-
-
-def agents_of(sshd: Sshd) -> tuple[psutil.Process, psutil.Process]:
-    """Return guard and agent on a host."""
-    titled = [process for process in sshd.survivors() if is_agent(process)]
-    first = {process.pid: process for process in without_forks(titled)}  # the guard, and who passes on its stream
-    (agent,) = [process for process in titled if parent_of(process) in first]
-    return first[agent.ppid()], agent
 
 
 def test_tasks_run_on_their_hosts(launch: Launch, sshd: StartSshd) -> None:
@@ -100,23 +88,6 @@ def test_ctrl_z_does_not_end_a_training(launch: Launch, sshd: StartSshd) -> None
     read_errors_until(running, "tflaunch was stopped and goes on")
     (host.home / "go").touch()
     assert running.wait(PATIENCE) == 0
-
-
-@pytest.mark.parametrize(
-    "victim", ["launcher", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("guard", "agent"))]
-)
-def test_kill_9_leaves_nothing_on_the_hosts(launch: Launch, sshd: StartSshd, victim: str) -> None:
-    """After lease and grace at the latest, including tasks that ignore TERM."""
-    host = sshd()
-    script = "trap '' TERM; echo up; sleep 9999 & wait"
-    running = launch.start("up", shell_on(launch, {"h1": host}, script, timeouts=QUICK, restart={"max": 0}), until="up")
-    guard, agent = agents_of(host)
-    {"launcher": psutil.Process(running.pid), "guard": guard, "agent": agent}[victim].kill()
-    _, err = running.communicate(timeout=PATIENCE)
-    if victim != "launcher":
-        assert running.returncode == 125, err
-        assert "host h1 was lost" in err
-    assert not host.wait_empty()
 
 
 def test_a_broken_connection_costs_nothing(launch: Launch, sshd: StartSshd) -> None:
