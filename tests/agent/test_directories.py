@@ -82,6 +82,13 @@ def test_one_that_others_can_write_to_is_refused(home: Path, depth: int) -> None
         assert f"{place} can be written to by others (mode 0777; chmod 700 is enough)" in str(refused.value)
 
 
+def test_what_cannot_be_written_is_named(home: Path) -> None:
+    """Also where the kernel names no file, as on a full disk."""
+    access = CommandAccess(("/bin/sh", "-c", 'ulimit -f 1; exec "$@"', "sh"))
+    with pytest.raises(LinkError, match=rf"^{home}/agents/\w+\.new: File too large"):
+        connector_to(home, access=access).open()
+
+
 def test_those_of_this_machine_are_private_too(home: Path) -> None:
     """An agent that is started without a link to another machine."""
     before = os.umask(0)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from support.launch import LONG, PATIENCE, Launch, read_errors_until, read_until, wait_for_end
-from support.netns_hosts import CONTROLLER, Bed, MakeBed
+from support.netns_hosts import Bed
 from support.processes import Living
 
 LEASE = 9.0
@@ -80,32 +80,6 @@ def test_a_host_that_does_not_know_the_others_is_found_before_the_start(bed: Bed
         assert why in ended.stderr
         assert not (launch.directory / "started").exists()
     launch.succeed("up", spec, "--set", f'hosts.h1.address="{bed.address(1)}"')
-
-
-def test_hosts_that_cannot_start_an_agent_are_named(make_bed: MakeBed, launch: Launch) -> None:
-    """With the location and the remedy, each by a sentence, and the other host starts nothing; exit 3.
-
-    A disk is full, one is read-only, a host answers nothing, and one has no known name.
-    """
-    bed = make_bed(5)
-    bed.execute(2, "mount", "-o", "remount,size=16k", bed.home)
-    bed.execute(2, "sh", "-c", f"cat /dev/zero >{bed.home}/ballast", check=False)
-    bed.execute(3, "mount", "-o", "remount,ro", bed.home)
-    bed.blackhole(4)
-    bed.etc_hosts[CONTROLLER].write_text(bed.everybody().replace(f"{bed.address(5)} h5", f"{bed.address(5)} nobody"))
-    command = f"touch {launch.directory}/started"
-    ended = bed.control(launch).up(
-        shell_on(launch, [bed.name(i) for i in bed.hosts], command, timeouts={"connect": 20}), code=3
-    )
-    sentences = dict(line.removeprefix("tflaunch: ").split(": ", 1) for line in ended.stderr.splitlines())
-    assert [*sentences] == ["h2", "h3", "h4", "h5"]
-    for name, words in (("h2", "No space left on device"), ("h3", "Read-only file system")):
-        assert sentences[name].startswith(str(bed.home))
-        assert words in sentences[name]
-        assert f"TFLAUNCH_HOME in hosts.{name}.env" in sentences[name]
-    # The kernel knows that it is away if its hardware address has been forgotten meanwhile.
-    assert "within 20 s" in sentences["h4"] or "no route to h4" in sentences["h4"], "the timeout counts once"
-    assert not (launch.directory / "started").exists()
 
 
 # ---- the fence between hosts: no other host reaches tasks
