@@ -15,10 +15,10 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -48,7 +48,6 @@ CONTROLLER = 0
 
 _NETWORK = "10.77.0"
 _CONTROLLER_ADDRESS = f"{_NETWORK}.254"
-_MOST = 250
 _SSH_PORT = 22
 _HOST_NAMESPACES = ("--net", "--uts", "--ipc", "--pid", "--mount", "--mount-proc", "--fork", "--kill-child=SIGKILL")
 _BLOCKED, _FORWARDING = 0, 3  # states of a bridge's port
@@ -59,13 +58,6 @@ _CONTROLLER_SCRIPT = f"{_ENTER}; echo in; exec cat"
 _HOST_SCRIPT = f"""{_ENTER}; mount -t tmpfs tmpfs "$3"; echo in; read -r linked
 printf 'link set lo up\\naddr add %s/24 dev eth0\\nlink set eth0 up\\n' "$4" | ip -batch -
 exec {SSHD} -D -e -f "$5" </dev/null >"$6" 2>&1"""
-
-
-class MakeBed(Protocol):
-    """The type of the fixture `make_bed`."""
-
-    def __call__(self, hosts: int = 3, **options: Any) -> Bed:
-        """Make a bed with this many hosts; options as for `Bed`."""
 
 
 class _Host:
@@ -88,29 +80,18 @@ class _Host:
 
 
 class Bed:
-    """Hosts 1 to N, each with an sshd on port 22, and a controller that knows their names."""
+    """Hosts 1 to 3, each with an sshd on port 22, and a controller that knows their names."""
 
-    def __init__(
-        self,
-        directory: Path,
-        keys: Keyring,
-        hosts: int = 3,
-        *,
-        lines: Sequence[str] = (),
-        environ: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, directory: Path, keys: Keyring, *, environ: Mapping[str, str] | None = None) -> None:
         """Prepare it; `with` or `up` creates it.
 
         Args:
             directory: created for it.
             keys: `client` is authorized.
-            hosts: number of hosts.
-            lines: lines for every sshd_config, which replace ours with the same keyword.
             environ: variables of every session, in addition to HOME.
         """
-        assert 0 < hosts <= _MOST
         self.directory = directory
-        self.hosts = range(1, hosts + 1)
+        self.hosts = range(1, 4)
         self.home = directory / "home"
         """HOME of sessions on any host; each host has its own content there, see `home_of`."""
         self.etc_hosts = {i: directory / f"{self.name(i)}.hosts" for i in (CONTROLLER, *self.hosts)}
@@ -122,7 +103,6 @@ class Bed:
         """A HOME for the controller; its .ssh has config and known_hosts."""
         self._setup_log = directory / "setup.log"
         self._keys = keys
-        self._lines = lines
         self._environ = {"HOME": str(self.home), **(environ or {})}
         self._controller: subprocess.Popen[bytes] | None = None
         self._started: list[subprocess.Popen[bytes]] = []
@@ -202,7 +182,7 @@ class Bed:
         for i in self.hosts:
             key = self._keys[f"bed-{self.name(i)}"]
             known_hosts += known_hosts_line(f"{self.name(i)},{self.address(i)}", _SSH_PORT, key)
-            text = config(self.directory, self.address(i), _SSH_PORT, [key], self._environ, self._lines)
+            text = config(self.directory, self.address(i), _SSH_PORT, [key], self._environ)
             self._sshd_config(i).write_text(text)
         names = " ".join(f"{self.name(i)} {self.address(i)}" for i in self.hosts)
         entry = f'Host {names}\n  Port {_SSH_PORT}\n  User {USER}\n  IdentityFile "{self.client_key}"\n'
