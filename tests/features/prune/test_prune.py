@@ -149,7 +149,10 @@ def test_a_run_with_an_agent_here(monkeypatch: pytest.MonkeyPatch) -> None:
     with open(path / "agents" / HERE / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         age(path, 30)
-        assert reason(path).startswith("has an agent that lives on this machine")
+        told = f"has an agent that lives on this machine; to end it: tflaunch down {path.name}"
+        assert reason(path) == told
+        with pytest.raises(TflaunchError, match=f"^run {path.name} {told}$"):
+            prune.find_named([path.name], NOW)
     age(path, 30)
     assert names() == [path.name]
 

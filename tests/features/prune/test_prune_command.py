@@ -64,24 +64,6 @@ def test_json_has_what_the_lines_say(launch: Launch) -> None:
     assert (launch.directory / "mine" / "worker-0.log").read_text() == "trained\n"
 
 
-def test_a_live_run_is_never_removed(launch: Launch) -> None:
-    """Not by age, and by name with a sentence; neither is a lost one whose tasks live on."""
-    spec = launch.shell("exec sleep 9999", workers=1, timeouts={"lease": "10m"})
-    launch.succeed("up", "-d", spec)
-    path = launch.run_directory()
-    for reason in ("is live", "has an agent that lives on this machine"):
-        launch.succeed("prune", *AT_ONCE, "--yes")
-        refused = launch.run("prune", path.name, "--yes")
-        sentence = f"tflaunch: run {path.name} {reason}; to end it: tflaunch down {path.name}\n"
-        assert (refused.returncode, refused.stdout, refused.stderr) == (EXIT_USAGE, "", sentence)
-        if reason == "is live":
-            launch.kill_supervisor()
-    launch.succeed("up", "-d", "--resume", path.name)
-    launch.succeed("down")
-    launch.succeed("prune", path.name, "--yes")
-    assert directories(launch) == set()
-
-
 def test_a_file_system_in_a_run_is_not_entered(launch: Launch, disk: MakeDisk) -> None:
     path, sound = ended(launch, 2)
     mounted = disk(path / "code")
@@ -99,7 +81,6 @@ def test_on_a_terminal_it_asks(launch: Launch) -> None:
     for arguments, message in (
         ([], "stdin is not a terminal, so there is no one to ask: add --yes, or --dry-run to only list"),
         (["--keep", "-1", "-y"], "is not a whole number from 0 on"),
-        (["job", "-y"], "there is no run 'job'; give the whole name of a run, as `tflaunch ls` shows it"),
     ):
         refused = launch.run("prune", *arguments)
         assert (refused.returncode, message in refused.stderr) == (EXIT_USAGE, True), refused.stderr
