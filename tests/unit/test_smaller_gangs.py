@@ -57,12 +57,6 @@ def test_a_job_does_not_go_on_without_its_chief(fields: dict[str, Any]) -> None:
     assert Willing(plan).loses("a").waits(1000).job.exit_code == 125
 
 
-def test_below_the_least_the_job_ends() -> None:
-    """Too few hosts are left; the exit code is the one for hosts."""
-    job = gang(restart={"max": 1, "backoff": [1, 1]}).loses("b").waits(2).loses("c").waits(1000)
-    assert (job.job.phase, job.job.exit_code) == (Phase.ENDED, 125)
-
-
 @pytest.mark.parametrize(
     ("cluster", "phase"), [({"worker": ["a", "b", "c"]}, Phase.WAITING_FOR_HOSTS), (SERVERS, Phase.RUNNING)]
 )
