@@ -148,6 +148,9 @@ def test_json_of_many_specs_says_which_problem_is_whose(tmp_path: Path):
     assert (checked.returncode, found["ok"]) == (2, False)
     assert [(each["spec"], each["ok"]) for each in found["specs"]] == [(str(good), True), (str(bad), False)]
     assert [problem for each in found["specs"] for problem in each["problems"]] == found["problems"]
+    (warning,) = found["specs"][0]["problems"]
+    assert (warning["severity"], warning["where"]) == ("warning", "hosts.gamma")
+    assert tflaunch("check", good, home=tmp_path).returncode == 0
     lines = tflaunch("check", good, bad, none, home=tmp_path).stdout.splitlines()
     assert [*dict.fromkeys(line.partition(": ")[0] for line in lines)] == [str(good), str(bad), str(none)]
 
