@@ -67,7 +67,7 @@ def _one(way: str) -> Sample:
     with workshop("spares") as (_, scratch):
         keys = scratch / "keys"
         keys.mkdir()
-        with Bed(scratch / "bed", Keyring(keys), 3) as bed:
+        with Bed(scratch / "bed", Keyring(keys)) as bed:
             return _on_bed(bed, own_directory(scratch), way)
 
 
