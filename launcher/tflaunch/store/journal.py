@@ -169,8 +169,8 @@ class Journal:
     """Appends to ``events.jsonl``.
 
     Records that do not fit on the disk are queued, so that the journal never has a gap. A full disk may cost the last
-    records, never the job. Where the lock of a run does not hold off a second supervisor, the first of both to write is
-    the only one: the other's next record raises a `TakenOverError`.
+    records, never the job. Where the lock of a run does not keep a second supervisor away, the one that writes first
+    goes on, and the next record of the other raises a `TakenOverError`.
     """
 
     def __init__(self, directory: RunDirectory, records: int = 0) -> None:

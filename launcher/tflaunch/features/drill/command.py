@@ -158,9 +158,8 @@ def drill(
     verdicts: list[Verdict] = []
     problem = None
     with ExitStack() as stack:
-        stack.enter_context(
-            handle_signals(signals.ending_here(), signal.default_int_handler)
-        )  # so that all is removed then, too
+        # So that all is removed then, too.
+        stack.enter_context(handle_signals(signals.ending_here(), signal.default_int_handler))
         scratch = stack.enter_context(drill_directory(is_kept=keep and not here))
         training = Training(file, plan, file.directory.absolute(), scratch, is_kept=keep, steps=steps)
         runs = _Rehearsals(training, settings, command, is_here=here)

@@ -31,7 +31,7 @@ class Point(NamedTuple):
         loss: None if it was not told.
         rate: the learning rate; None if it was not told.
         mean_of: the number of steps of an epoch, if ``loss`` is the mean since the epoch's begin, as in Keras' bar.
-        of: the number of steps that a bar says there are; 0 for what is no bar.
+        of: the total number of steps that a bar shows; 0 without a bar.
     """
 
     time: float

@@ -255,7 +255,7 @@ def _gpus_for_steps(job: str) -> dict[str, str]:
     """Return the option that asks for all GPUs of a node, for a job that wants some in all, or for each of its tasks.
 
     A step of such a job would inherit that, and ask its node for more than this has, or for less. `--gpus` overrides it
-    in Slurm 22.05; in 24.11 such a step waits for ever on a node with fewer GPUs than the first.
+    in Slurm 22.05; in 24.11 such a step never starts on a node with fewer GPUs than the first.
     """
     try:
         asked = show("job", job)
