@@ -62,8 +62,10 @@ def _on_servers(facts: Facts) -> bool:
 _EARLIER = (
     ": name an earlier one as model_checkpoint_path in the file `checkpoint` beside it, or delete that to start over"
 )
-_KERAS_3 = "leave legacy_keras at auto and install tf_keras, or write the training loop without `fit`"
-_IMPORTS_KERAS = "the program imports `keras`, which is Keras 3 whatever legacy_keras says: use tf.keras or tf_keras"
+_KERAS_3 = (
+    "import tf.keras (`keras` is always Keras 3), install tf_keras and leave legacy_keras at auto, "
+    "or write the training loop without `fit`"
+)
 _NOT_OURS = ", so it is not the one that tflaunch set: remove the code that sets it"
 _PER_REPLICA = r"Invalid reduction dimension 0 for input with 0 dimensions|convert a value \(PerReplica:"
 _PER_WORKER = r"pass this dataset to ClusterCoordinator\.create_per_worker_dataset"
@@ -162,9 +164,7 @@ RULES = [
         "resolver, and it reads TF_CONFIG",
     ),
     # Keras and its strategies.
-    HintRule(_PER_REPLICA, _IMPORTS_KERAS, lambda facts: _mirrored(facts) and facts.legacy_keras is True),
     HintRule(_PER_REPLICA, "Keras 3 cannot `fit` under MultiWorkerMirroredStrategy: " + _KERAS_3, _mirrored),
-    HintRule(_PER_WORKER, _IMPORTS_KERAS, lambda facts: _on_servers(facts) and facts.legacy_keras is True),
     HintRule(_PER_WORKER, "Keras 3 cannot `fit` under ParameterServerStrategy: " + _KERAS_3, _on_servers),
     HintRule(
         r"`verbose=1` is not allowed with `ParameterServerStrategy`",
