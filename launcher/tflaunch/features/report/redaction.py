@@ -1,10 +1,9 @@
 """Replace secrets in text: given values, and those of a known context or form."""
 
-import functools
 import heapq
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -88,7 +87,6 @@ _PLACES = (
     rb"()eyJ[\w=-]{5,4000}\.[\w=-]{5,4000}(?:\.[\w+/=-]{0,4000})?",
 )
 _LONGEST_PLACE = 20_000
-_BEFORE = 80  # bytes before a secret on which its recognition can depend
 
 
 class Redactor:
@@ -102,53 +100,25 @@ class Redactor:
         """The maximum length of a match, in bytes."""
         self.hidden = 0
         """The number of values hidden so far."""
-        # In separate passes, as a given value may continue after what looks like its end in a context.
-        self._stages = [_places()]
-        if ordered:
-            self._stages.insert(0, [re.compile(b"()(?:" + b"|".join(map(re.escape, ordered)) + b")")])
+        self._given = (b"()(?:" + b"|".join(map(re.escape, ordered)) + b")",) if ordered else ()
 
-    def redact(self, text: str) -> bytes:
+    def redact(self, text: str | bytes) -> bytes:
         """Return a complete text without secrets."""
-        return b"".join(self.redact_stream([text.encode("utf-8", "surrogateescape")]))
+        data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+        # In separate passes, as a given value may continue after what looks like its end in a context.
+        return self._replace(_PLACES, self._replace(self._given, data))
 
-    def redact_stream(self, pieces: Iterable[bytes]) -> Iterable[bytes]:
-        """Yield a text without secrets, from and in pieces."""
-        for patterns in self._stages:
-            pieces = self._replace(patterns, pieces)
-        return pieces
-
-    def _replace(self, patterns: list[re.Pattern[bytes]], pieces: Iterable[bytes]) -> Iterator[bytes]:
-        data, begin = b"", 0  # the data before `begin` was shown, and is kept as context for what follows
-        for piece in pieces:
-            data += piece
-            safe = len(data) - self.longest  # a match that begins before it is complete
-            if safe > begin:
-                shown, end = self._split(patterns, data, begin, safe)
-                yield shown
-                kept = max(0, end - _BEFORE)
-                data, begin = data[kept:], end - kept
-        yield self._split(patterns, data, begin, len(data))[0]
-
-    def _split(self, patterns: list[re.Pattern[bytes]], data: bytes, begin: int, safe: int) -> tuple[bytes, int]:
-        """Return the data from ``begin`` to ``safe`` without secrets, and its end."""
-        shown, position = [], begin
-        matches = (pattern.finditer(data, begin) for pattern in patterns)
+    def _replace(self, patterns: Sequence[bytes], data: bytes) -> bytes:
+        shown, position = [], 0
+        matches = (re.finditer(pattern, data) for pattern in patterns)
         for match in heapq.merge(*matches, key=lambda match: match.span()):
             start, end = match.span()
-            if start >= max(safe, position):
-                break
             if start >= position:
                 kept = match[1]  # the text before the value
                 shown += [data[position:start], kept, HIDDEN]
-                self.hidden += data[start + len(kept) : end] != HIDDEN  # otherwise an earlier stage has counted it
+                self.hidden += data[start + len(kept) : end] != HIDDEN  # otherwise the first pass has counted it
             position = max(position, end)
-        end = max(position, safe)
-        return b"".join([*shown, data[position:end]]), end
-
-
-@functools.cache
-def _places() -> list[re.Pattern[bytes]]:
-    return [re.compile(pattern) for pattern in _PLACES]
+        return b"".join([*shown, data[position:]])
 
 
 def _forms(value: str) -> set[bytes]:

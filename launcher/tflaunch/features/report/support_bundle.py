@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import os
 import platform
-import shutil
 import stat
 import sys
 import tarfile
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from importlib import metadata
@@ -35,9 +33,7 @@ from tflaunch.store.log_writer import path_of, tail
 from tflaunch_worker import wire
 
 _LOG_TAIL = 4 * 1024 * 1024
-_CHUNK = 1024 * 1024
 _MOST_PLAN = 256 * 1024 * 1024
-_MOST_IN_MEMORY = 1024 * 1024
 _PACKAGES = ("tensorflow", "tf-keras", "keras", "tensorboard", "click", "paramiko", "psutil", "pydantic")
 BLIND = (
     "those in other forms, such as cookies, lines of .netrc and arguments of curl -u or sshpass -p, are not found:"
@@ -168,9 +164,7 @@ def preview(run: Path, diagnosis: str, out: IO[bytes] | None = None, *, with_log
     for entry, data in _contents(run, diagnosis, with_logs):
         entries.append(entry)
         if out is not None and data is not None:
-            out.write(f"==> {entry.name} <==\n".encode())
-            shutil.copyfileobj(data, out)
-            out.write(b"\n")
+            out.write(f"==> {entry.name} <==\n".encode() + data + b"\n")
     return entries
 
 
@@ -180,36 +174,31 @@ def _write(run: Path, diagnosis: str, out: IO[bytes], with_logs: bool) -> list[E
         for entry, data in _contents(run, diagnosis, with_logs):
             entries.append(entry)
             if data is not None:
-                _add(archive, f"{run.name}-report/{entry.name}", data, entry.size)
+                _add(archive, f"{run.name}-report/{entry.name}", data)
         lines = [f"{entry.name}{f': {entry.note}' if entry.note else ''}" for entry in entries]
         lines.append(f"\nSecrets that were found are replaced by {HIDDEN.decode()}; {BLIND}.\n")
-        contents = "\n".join(lines).encode("utf-8", "surrogateescape")
-        _add(archive, f"{run.name}-report/contents.txt", io.BytesIO(contents), len(contents))
+        _add(archive, f"{run.name}-report/contents.txt", "\n".join(lines).encode("utf-8", "surrogateescape"))
     return entries
 
 
-def _contents(run: Path, diagnosis: str, with_logs: bool) -> Iterator[tuple[Entry, IO[bytes] | None]]:
+def _contents(run: Path, diagnosis: str, with_logs: bool) -> Iterator[tuple[Entry, bytes | None]]:
     """Yield the files of a report without secrets; unreadable ones lack data."""
     values = secrets_of(run)
     for name, text in (("diagnosis.txt", diagnosis), ("machine.txt", _machine())):
         redactor = Redactor(values)
         data = redactor.redact(text.rstrip("\n") + "\n")
-        yield Entry(name, len(data), redactor.hidden, ""), io.BytesIO(data)
+        yield Entry(name, len(data), redactor.hidden, ""), data
     for name, path, most in _sources(run):
         if most is not None and not with_logs:
             yield Entry(name, 0, 0, "not packed, --logs adds it"), None
             continue
-        # The size must be known before the data is packed, and differs from the file's.
-        with tempfile.SpooledTemporaryFile(_MOST_IN_MEMORY) as shown:
-            redactor = Redactor(values)
-            try:
-                note = _copy(path, most, shown, redactor)
-            except OSError as error:
-                yield Entry(name, 0, 0, f"not packed, {error.strerror}"), None
-                continue
-            size = shown.tell()
-            shown.seek(0)
-            yield Entry(name, size, redactor.hidden, note), shown
+        redactor = Redactor(values)
+        try:
+            data, note = _read(path, most, redactor)
+        except OSError as error:
+            yield Entry(name, 0, 0, f"not packed, {error.strerror}"), None
+            continue
+        yield Entry(name, len(data), redactor.hidden, note), data
 
 
 def _sources(run: Path) -> Iterator[tuple[str, Path, int | None]]:
@@ -224,8 +213,8 @@ def _sources(run: Path) -> Iterator[tuple[str, Path, int | None]]:
         yield f"logs/{path.name}", path, _LOG_TAIL
 
 
-def _copy(path: Path, most: int | None, out: IO[bytes], redactor: Redactor) -> str:
-    """Copy a file without secrets; return a note on the part that is included.
+def _read(path: Path, most: int | None, redactor: Redactor) -> tuple[bytes, str]:
+    """Return a file without secrets, and a note on the part that is included.
 
     Cutting off the beginning of a file may cut a secret in half, which is then not recognized: the text before the
     first complete line is left out, too. OSError: it cannot be read, or is not a regular file.
@@ -235,38 +224,22 @@ def _copy(path: Path, most: int | None, out: IO[bytes], redactor: Redactor) -> s
         state = os.fstat(descriptor)
         if not stat.S_ISREG(state.st_mode):
             raise OSError(0, "it is not a regular file")
-        is_cut = most is not None and state.st_size > most
-        if most is not None and is_cut:
-            file.seek(state.st_size - most)
-        doubtful = redactor.longest if is_cut else 0
-        for shown in redactor.redact_stream(pieces_of(file, state.st_size - file.tell())):  # the file may be growing
-            doubtful, certain = _without(doubtful, shown)
-            out.write(certain)
-    return f"the last {_LOG_TAIL // 2**20} MiB of {state.st_size / 2**20:.0f}" if is_cut else ""
+        start = 0 if most is None else max(state.st_size - most, 0)
+        file.seek(start)
+        shown = redactor.redact(file.read(state.st_size - start))  # the file may be growing
+    if not start:
+        return shown, ""
+    line = shown.find(b"\n", 0, redactor.longest)
+    doubtful = redactor.longest if line < 0 else line + 1
+    return shown[doubtful:], f"the last {_LOG_TAIL // 2**20} MiB of {state.st_size / 2**20:.0f}"
 
 
-def pieces_of(file: IO[bytes], limit: int) -> Iterator[bytes]:
-    """Yield the next bytes of a file, ``limit`` at most."""
-    while limit > 0 and (data := file.read(min(_CHUNK, limit))):
-        limit -= len(data)
-        yield data
-
-
-def _without(doubtful: int, data: bytes) -> tuple[int, bytes]:
-    """Drop up to ``doubtful`` bytes, at most the first line.
-
-    Returns how many bytes remain to drop, and the rest of the data.
-    """
-    line = data.find(b"\n", 0, doubtful)
-    return (0, data[line + 1 :]) if line >= 0 else (max(0, doubtful - len(data)), data[doubtful:])
-
-
-def _add(archive: tarfile.TarFile, name: str, data: IO[bytes], size: int) -> None:
+def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
     entry = tarfile.TarInfo(name)
-    entry.size = size
+    entry.size = len(data)
     entry.mtime = int(time.time())
     entry.mode = 0o600
-    archive.addfile(entry, data)
+    archive.addfile(entry, io.BytesIO(data))
 
 
 def secrets_of(run: Path) -> set[str]:

@@ -1,7 +1,6 @@
 """Show the input of a run's tasks, its origin and its spec, all without secrets."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -20,7 +19,6 @@ from tflaunch_worker.tf_config import NAME as TF_CONFIG
 _DEVICES = "CUDA_VISIBLE_DEVICES"
 _LONGEST_SPEC = 1024 * 1024
 _LONGEST_PATCH = 256 * 1024
-_PIECE = 64 * 1024
 _MOST_COMMANDS = 12
 _FIRST = ("results", "spec")
 
@@ -166,19 +164,17 @@ def _start_of(path: Path, redactor: Redactor, most: int) -> tuple[str | None, bo
 
     It is cut after secrets are replaced: half a secret would not be recognized.
     """
-    text = b""
     try:
         with path.open("rb") as file:
-            pieces: Iterator[bytes] = iter(partial(file.read, _PIECE), b"")
-            for shown in redactor.redact_stream(pieces):
-                text += shown
-                if len(text) > most:
-                    break
+            data = file.read(most + redactor.longest)
+            goes_on = bool(file.read(1))
     except FileNotFoundError:
         return None, False
     except OSError as error:
         raise TflaunchError(f"{path}: {error.strerror}", EXIT_INTERNAL) from None
-    return text[:most].decode("utf-8", "replace"), len(text) > most
+    text = redactor.redact(data)
+    text = text[: -redactor.longest] if goes_on else text  # of which a secret may be cut
+    return text[:most].decode("utf-8", "replace"), goes_on or len(text) > most
 
 
 def _without_secrets(value: Any, redactor: Redactor) -> Any:

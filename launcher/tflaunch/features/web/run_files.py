@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.report.redaction import Redactor
-from tflaunch.features.report.support_bundle import diagnose, pack, pieces_of, secrets_of
+from tflaunch.features.report.support_bundle import diagnose, pack, secrets_of
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import Plan
 from tflaunch.store.log_writer import path_of
@@ -46,6 +46,7 @@ _TREES = {
 _MOST_COUNTED = 50_000  # files of a run
 _MOST_LISTED = 2000  # files of a group
 _LONGEST_NAME = 300
+_PIECE = 1024 * 1024
 
 
 class OfferedFile(NamedTuple):
@@ -114,7 +115,12 @@ def open_file(directory: Path, plan: Plan, parts: Sequence[bytes]) -> tuple[IO[b
 def read_file(file: IO[bytes], size: int, redactor: Redactor | None) -> Iterator[bytes]:
     """Yield a file's first ``size`` bytes, redacted if there is a redactor; close it."""
     with file:
-        yield from pieces_of(file, size) if redactor is None else redactor.redact_stream(pieces_of(file, size))
+        if redactor is not None:
+            yield redactor.redact(file.read(size))
+            return
+        while size > 0 and (data := file.read(min(_PIECE, size))):
+            size -= len(data)
+            yield data
 
 
 def make_report(directory: Path, with_logs: bool) -> IO[bytes]:
