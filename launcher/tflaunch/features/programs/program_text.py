@@ -25,34 +25,19 @@ _BESIDE_ROLES = frozenset(
     | {"FLAGS", "flags", "self", "strategy", "get", "lower", "os", "environ"}
 )
 _ROLES = frozenset({"chief", "worker", "ps", "evaluator", "master", "task", "type", "index", "TF_CONFIG"})
-_COMPOUND = (
-    getattr(ast, "TryStar", ast.Try),
-    ast.If,
-    ast.For,
-    ast.AsyncFor,
-    ast.While,
-    ast.With,
-    ast.AsyncWith,
-    ast.Match,
-    ast.Try,
-)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _ENDS = ("exit", "_exit", "quit", "SystemExit")
 
-Sized = tuple[ast.AST, "ast.expr | None"]
+Sized = tuple[ast.expr, "ast.expr | None"]
 """What makes batches, and the size that it is given."""
 
 
 class Place(NamedTuple):
-    """A node, its function ("" for the module), and its certainty in it."""
+    """A line, its function ("" for the module), and its certainty in it."""
 
-    node: ast.AST
+    line: int
     scope: str
     certainty: int
-
-    @property
-    def line(self) -> int:
-        """Return its line."""
-        return int(getattr(self.node, "lineno", 0))
 
 
 class Call(NamedTuple):
@@ -145,7 +130,7 @@ class ProgramText(ast.NodeVisitor):
         for data in (*call.node.args[:1], *([keywords["x"]] if "x" in keywords else [])):
             found += self._batches_of(data, call.place.scope, set())
         size = self.literal(found[0][1], call.place.scope) if len(found) == 1 else None
-        return None if size is None else (Place(found[0][0], "", NEVER).line, size)
+        return None if size is None else (found[0][0].lineno, size)
 
     def _batches_of(self, data: ast.expr, scope: str, seen: set[str]) -> list[Sized]:
         """Return the calls of `batch` in the chain of methods that makes a dataset."""
@@ -163,8 +148,8 @@ class ProgramText(ast.NodeVisitor):
 
     # ---- syntax nodes
 
-    def _place(self, node: ast.AST) -> Place:
-        return Place(node, self._scope, self._certainty)
+    def _place(self, node: ast.stmt | ast.expr) -> Place:
+        return Place(node.lineno, self._scope, self._certainty)
 
     def _visit_block(self, body: Sequence[ast.stmt], certainty: int = ALWAYS, scope: str | None = None) -> None:
         """Visit statements, each only as certain as those before it let a task get there."""
@@ -342,9 +327,8 @@ def _is_or(node: ast.AST) -> bool:
 
 def _certainty_after(node: ast.stmt) -> int:
     """Return how certainly a task gets past a statement, which may return."""
-    if not isinstance(node, _COMPOUND):
-        return ALWAYS
-    if not any(isinstance(each, ast.Return) or _is_good_end(each) for each in ast.walk(node)):
+    ends = (each for each in ast.walk(node) if isinstance(each, ast.Return) or _is_good_end(each))
+    if isinstance(node, _DEFINITIONS) or next(ends, None) is None:
         return ALWAYS
     if isinstance(node, ast.If) and _is_main_guard(node.test):
         return ALWAYS
