@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tflaunch import feature_faults
 from tflaunch.agents.session import Session
-from tflaunch.core.annotations import Annotations, FeatureFailed
+from tflaunch.core.annotations import NOTHING, Annotations, FeatureFailed
 from tflaunch.core.events import HostRefused
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.errors import TflaunchError
@@ -56,16 +56,20 @@ class Findings(NamedTuple):
 
 
 class Watcher:
-    """The base of watchers: does nothing."""
+    """The base of watchers: keeps what it is told of the job, and does nothing."""
 
     def __init__(self, supervision: Supervision) -> None:
         """Take part in the supervision of a run; may raise `TflaunchError`."""
+        self.supervision = supervision
+        self.job = supervision.job
+        self.known = NOTHING
 
     def begin(self) -> None:
         """Begin what takes time, before the agents of a new run are reached."""
 
     def watch(self, job: Job, now: float) -> None:
         """Take the job's state after a step at time ``now``."""
+        self.job = job
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> None:
         """Answer a request of a kind that the feature declares.
@@ -84,6 +88,7 @@ class Watcher:
 
     def take_annotations(self, known: Annotations) -> None:
         """Take what is known after another annotation."""
+        self.known = known
 
     def tell_end(self, job: Job, known: Annotations, state: str, rest: Iterable[str]) -> None:
         """Take the end of the run: its state, and the lines that follow its summary."""

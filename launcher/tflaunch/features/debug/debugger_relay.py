@@ -22,8 +22,7 @@ class DebuggerRelay(Watcher):
     """The terminals of one run, waiting for a breakpoint or attached to a task."""
 
     def __init__(self, supervision: Supervision) -> None:
-        self._sessions = supervision.sessions
-        self._job = supervision.job
+        super().__init__(supervision)
         self._waiting: dict[Caller, Sequence[str]] = {}
         self._attached: dict[Caller, Debugging] = {}
 
@@ -31,7 +30,7 @@ class DebuggerRelay(Watcher):
         """Attach a caller to a task that waits, or serve its terminal."""
         if message["kind"] == "debug":
             tasks = fields.texts(message, "tasks")
-            require_tasks(tasks, self._job)
+            require_tasks(tasks, self.job)
             self._begin(caller, tasks)
         elif message["kind"] == "debug_line":
             text = fields.text(message, "text", LONGEST_LINE)
@@ -52,17 +51,17 @@ class DebuggerRelay(Watcher):
 
     def watch(self, job: Job, now: float) -> None:
         """Attach callers that wait, if a task has reached a breakpoint."""
-        self._job = job
+        self.job = job
         self._attach()
 
     def _attach(self) -> None:
-        job = self._job
+        job = self.job
         if not self._waiting or not job.tasks.count(AT_BREAKPOINT):
             return
         stopped = [task for task in job.tasks.values() if AT_BREAKPOINT in task.tags]
         for caller, tasks in list(self._waiting.items()):
             found = next((task for task in stopped if not tasks or task.task in tasks), None)
-            session = None if found is None else self._sessions[job.host_of(found.task)]
+            session = None if found is None else self.supervision.sessions[job.host_of(found.task)]
             if found is not None and session is not None and session.is_greeted:
                 del self._waiting[caller]
                 forget = partial(self._attached.pop, caller, None)

@@ -25,8 +25,7 @@ class CommandRelay(Watcher):
     """The commands that callers run on the hosts of one run."""
 
     def __init__(self, supervision: Supervision) -> None:
-        self._job = supervision.job
-        self._sessions = supervision.sessions
+        super().__init__(supervision)
         self._running: dict[Caller, dict[str, _Command]] = {}
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> None:
@@ -41,10 +40,10 @@ class CommandRelay(Watcher):
                 command.tell(message)
             return
         known = HostCommands.CALLS[_KIND]
-        about = {name: message.get(name) for name in known} | {"grace": self._job.plan.timeouts.grace}
+        about = {name: message.get(name) for name in known} | {"grace": self.job.plan.timeouts.grace}
         orders.check({**about, "task": "any"}, known)
-        if self._job.phase is Phase.ENDED:
-            raise RefusedError(f"run {self._job.run} has ended, and its agents leave their hosts")
+        if self.job.phase is Phase.ENDED:
+            raise RefusedError(f"run {self.job.run} has ended, and its agents leave their hosts")
         tasks = self._tasks_by_host(fields.text(message, "task"))
         self._leave(caller)
         caller.closed = lambda: self._leave(caller)
@@ -58,25 +57,25 @@ class CommandRelay(Watcher):
     def _tasks_by_host(self, task: str) -> dict[str, str]:
         """Return tasks by host: the given one, or for "" the first one of each host."""
         if task:
-            require_tasks([task], self._job)
-            return {self._job.host_of(task): task}
+            require_tasks([task], self.job)
+            return {self.job.host_of(task): task}
         tasks: dict[str, str] = {}
-        for process in self._job.process_plans():
+        for process in self.job.process_plans():
             tasks.setdefault(process.host, process.task)
         return tasks
 
     def _begin(self, command: _Command, host: str, about: dict[str, Any]) -> None:
-        session = self._sessions[host]
+        session = self.supervision.sessions[host]
         if session.is_greeted:
             command.begin(session.calls, about)
             return
-        state = self._job.hosts[host].phase.value
+        state = self.job.hosts[host].phase.value
         remedy = "`tflaunch ps` shows when it is connected"
         command.finish(EXIT_INTERNAL, f"host {host} of {about['task']} cannot be reached: it is {state}; {remedy}")
 
     def watch(self, job: Job, now: float) -> None:
         """End all commands with the run."""
-        self._job = job
+        self.job = job
         if job.phase is Phase.ENDED:
             for command in [command for commands in self._running.values() for command in commands.values()]:
                 command.end()

@@ -51,10 +51,9 @@ class Collector(Watcher):
     """
 
     def __init__(self, supervision: Supervision) -> None:
+        super().__init__(supervision)
         self._path = supervision.config.directory.path
-        self._job = supervision.job
         self._every = supervision.config.extras.get("collect_every")
-        self._sessions = supervision.sessions
         self._mailbox = supervision.mailbox
         self._collection: Collection | None = None
         self._agents: set[_LiveAgent] = set()
@@ -62,7 +61,7 @@ class Collector(Watcher):
 
     def watch(self, job: Job, now: float) -> None:
         """Take the job's state; collect first an interval after the tasks have started."""
-        self._job = job
+        self.job = job
         if self._every is not None and job.phase is Phase.RUNNING and not self._is_scheduled:
             self._is_scheduled = True
             self._mailbox.call_at(now + self._every, self._collect)
@@ -95,11 +94,11 @@ class Collector(Watcher):
     def _collect(self) -> None:
         if self._is_closed:
             return
-        if self._job.phase is not Phase.RUNNING:
+        if self.job.phase is not Phase.RUNNING:
             self._is_scheduled = False  # until the next attempt
         elif self._collection is None or self._collection.is_over:
-            patterns, wake = self._job.plan.collect, self._wake
-            self._collection = Collection(self._path, self._job, patterns, wake, reach=self._reach)
+            patterns, wake = self.job.plan.collect, self._wake
+            self._collection = Collection(self._path, self.job, patterns, wake, reach=self._reach)
         if self._is_scheduled and self._every is not None:
             self._mailbox.call_at(self._mailbox.now() + self._every, self._collect)
 
@@ -108,7 +107,7 @@ class Collector(Watcher):
 
     @contextmanager
     def _reach(self, host: str) -> Iterator[FileAgent]:
-        agent = _LiveAgent(self._sessions[host], self._mailbox)
+        agent = _LiveAgent(self.supervision.sessions[host], self._mailbox)
         self._agents.add(agent)
         if self._is_closed:  # it was not among those that were given up
             agent.give_up()

@@ -87,16 +87,15 @@ class HistoryRecorder(Watcher):
     """Records a moment every few seconds, and the last reports at the end."""
 
     def __init__(self, supervision: Supervision) -> None:
-        self._supervision = supervision
+        super().__init__(supervision)
         self._mailbox = supervision.mailbox
-        self._job = supervision.job
         self._writer: HistoryWriter | None = None  # a run that ends at once needs none
 
     def watch(self, job: Job, now: float) -> None:
         """Begin when the tasks run."""
-        self._job = job
+        self.job = job
         if self._writer is None and job.phase is Phase.RUNNING:
-            self._writer = HistoryWriter(self._supervision.config.directory.path)
+            self._writer = HistoryWriter(self.supervision.config.directory.path)
             self._mailbox.call_at(now + self._writer.interval, self._measure)
 
     def finish(self, run: Run) -> None:
@@ -109,8 +108,8 @@ class HistoryRecorder(Watcher):
         self._add(found)
 
     def _measure(self) -> None:
-        if self._job.phase is not Phase.ENDED and self._writer is not None:
-            self._supervision.measured(self._take)
+        if self.job.phase is not Phase.ENDED and self._writer is not None:
+            self.supervision.measured(self._take)
             self._mailbox.call_at(self._mailbox.now() + self._writer.interval, self._measure)
 
     def _take(self, status: Status) -> None:

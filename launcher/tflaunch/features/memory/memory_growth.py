@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.session import Session
-from tflaunch.core.annotations import Annotations, MemoryGrew
+from tflaunch.core.annotations import MemoryGrew
 from tflaunch.core.events import Attempt, Count
-from tflaunch.core.job_state import Job, Phase
+from tflaunch.core.job_state import Phase
 from tflaunch.core.states import TaskPhase, TaskState
 from tflaunch.records import read_record
 from tflaunch.runtime.watchers import Supervision, Watcher
@@ -53,26 +53,16 @@ class VitalsMonitor(Watcher):
     """Judges the measurements of all hosts."""
 
     def __init__(self, supervision: Supervision) -> None:
-        self._job = supervision.job
-        self._known = Annotations()
-        self._mailbox = supervision.mailbox
+        super().__init__(supervision)
         self._memory: dict[str, tuple[int, MemoryGrowth]] = {}
         for host, session in supervision.sessions.items():
             watch_memory(session, partial(self._take, host))
 
-    def watch(self, job: Job, now: float) -> None:
-        """Take the job's state after a step."""
-        self._job = job
-
-    def take_annotations(self, known: Annotations) -> None:
-        """Take what is known after another annotation."""
-        self._known = known
-
     def _take(self, host: str, vitals: HostVitals, at: float) -> None:
         """Judge what a host measured at ``at``, in seconds of the supervisor's clock."""
-        if self._job.phase is not Phase.RUNNING or vitals.room is None:
+        if self.job.phase is not Phase.RUNNING or vitals.room is None:
             return
-        measured = [(one, self._job.tasks[task]) for task, one in vitals.tasks.items() if task in self._job.tasks]
+        measured = [(one, self.job.tasks[task]) for task, one in vitals.tasks.items() if task in self.job.tasks]
         running = [(one, state) for one, state in measured if _is_running(one, state)]
         self._judge_memory(host, vitals.room, running, at)
 
@@ -91,10 +81,10 @@ class VitalsMonitor(Watcher):
         for _, state in running:
             event = self._growth_event(host, state, rates.get(state.task), left)
             if event is not None:
-                self._mailbox.put(event)
+                self.supervision.mailbox.put(event)
 
     def _growth_event(self, host: str, state: TaskState, rate: float | None, left: float | None) -> MemoryGrew | None:
-        now, known = self._mailbox.now(), self._known.growth_of(state)
+        now, known = self.supervision.mailbox.now(), self.known.growth_of(state)
         if rate is None or left is None:
             return None if known is None else MemoryGrew(host, state.task, state.attempt, 0.0, 0.0)
         if known is not None:

@@ -56,7 +56,7 @@ class Metrics(Watcher):
         Raises:
             TflaunchError: the port is in use, or not permitted.
         """
-        self._supervision = supervision
+        super().__init__(supervision)
         port: int = supervision.config.extras["metrics_port"]
         registry = CollectorRegistry()
         registry.register(self)
@@ -90,7 +90,7 @@ class Metrics(Watcher):
             answers.append(status)
             answered.set()
 
-        self._supervision.mailbox.call(lambda: self._supervision.measured(take))
+        self.supervision.mailbox.call(lambda: self.supervision.measured(take))
         answered.wait(_PATIENCE)
         return answers[0] if answers else None
 

@@ -84,45 +84,42 @@ class Notifier(Watcher):
 
     def __init__(self, supervision: Supervision) -> None:
         """Watch the job of a plan that has ``notify`` from its first state on."""
-        job = supervision.job
-        assert job.original.notify is not None
-        self._plan = job.original.notify
+        super().__init__(supervision)
+        assert self.job.original.notify is not None
+        self._plan = self.job.original.notify
         self._path = supervision.config.directory.path
-        self._job = job
         self._record = partial(supervision.journal.note, RECORD_KIND)
         self._say = supervision.say
-        self._logs = supervision.config.directory.logs
-        self._known: set[str] = set()
-        self._annotations = NOTHING
+        self._names: set[str] = set()  # of the occurrences of which the user was notified
         self._running: list[subprocess.Popen[bytes]] = []
 
     def recall(self, records: list[dict[str, Any]]) -> None:
         """Send what an earlier supervisor did not, given the records after the first."""
-        self._known = {record["name"] for record in records if record["kind"] == RECORD_KIND}
-        for transition in replay.transitions(self._job, records):
+        self._names = {record["name"] for record in records if record["kind"] == RECORD_KIND}
+        for transition in replay.transitions(self.job, records):
             self.watch(transition.job, transition.now)
 
     def watch(self, job: Job, now: float) -> None:
         """Notify of what has happened in one step."""
-        before, self._job = self._job, job
+        before, self.job = self.job, job
         if job is not before:
-            self.notify(occurrences(before, job, self._annotations))
+            self.notify(occurrences(before, job, self.known))
 
     def take_annotations(self, known: Annotations) -> None:
         """Take what is known after another annotation."""
-        self._annotations = known
-        if sentence := known.noticed_of(self._job):
-            self.notify([Occurrence("stalled", f"stalled-{self._job.attempt}", sentence)])
+        self.known = known
+        if sentence := known.noticed_of(self.job):
+            self.notify([Occurrence("stalled", f"stalled-{self.job.attempt}", sentence)])
 
     def tell_end(self, job: Job, known: Annotations, state: str, rest: Iterable[str]) -> None:
         """Notify of the end of the run."""
-        self.notify(end_of(job, state, self._logs, known, rest))
+        self.notify(end_of(job, state, self.supervision.config.directory.logs, known, rest))
 
     def notify(self, found: Iterable[Occurrence]) -> None:
         """Notify of those occurrences that the spec names, unless it was done before."""
         for occurrence in found:
-            if occurrence.kind in self._plan.on and occurrence.name not in self._known:
-                self._known.add(occurrence.name)
+            if occurrence.kind in self._plan.on and occurrence.name not in self._names:
+                self._names.add(occurrence.name)
                 try:
                     self._running.append(self._start(occurrence))
                     self._record(name=occurrence.name)
@@ -135,8 +132,8 @@ class Notifier(Watcher):
         private_files.make_directories(claims)
         text = claims / f"{occurrence.name}.txt"
         private_files.write_text(text, occurrence.text + "\n")
-        code = "" if self._job.exit_code is None else str(self._job.exit_code)
-        about = {"EVENT": occurrence.kind, "RUN": self._job.run, "JOB": self._job.plan.name, "EXIT_CODE": code}
+        code = "" if self.job.exit_code is None else str(self.job.exit_code)
+        about = {"EVENT": occurrence.kind, "RUN": self.job.run, "JOB": self.job.plan.name, "EXIT_CODE": code}
         summary_text = occurrence.text.replace("\0", "").encode("utf-8", "replace")[:_LONGEST_VARIABLE]
         about["SUMMARY"] = summary_text.decode("utf-8", "ignore")
         env = {**os.environ, **{f"TFLAUNCH_{name}": value for name, value in about.items()}}

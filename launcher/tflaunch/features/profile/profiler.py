@@ -9,10 +9,9 @@ from typing import Any
 
 from tflaunch import private_files
 from tflaunch.agents import calls
-from tflaunch.core.job_state import Job
 from tflaunch.core.states import TaskPhase
 from tflaunch.runtime.control_server import Caller, RefusedError, require_tasks
-from tflaunch.runtime.watchers import Supervision, Watcher
+from tflaunch.runtime.watchers import Watcher
 from tflaunch.store.run_dir import profiles_in
 from tflaunch_worker import fields
 from tflaunch_worker.features.profile import profiles
@@ -25,24 +24,15 @@ _LONGEST_PROBLEM = 500
 class Profiler(Watcher):
     """The profiles that are being made of one run."""
 
-    def __init__(self, supervision: Supervision) -> None:
-        self._directory = profiles_in(supervision.config.directory.path)
-        self._job = supervision.job
-        self._sessions = supervision.sessions
-
-    def watch(self, job: Job, now: float) -> None:
-        """Take the job's state after a step."""
-        self._job = job
-
     def answer(self, caller: Caller, message: dict[str, Any]) -> None:
         """Profile tasks, by default all of roles; notify ``caller`` as each profile ends.
 
         It gets ``task_profiled`` (task, problem, path) for each task, and ``done``. If it leaves, the others are ended.
         """
-        tasks = fields.texts(message, "tasks") or [process.task for process in self._job.plan.tasks]
-        require_tasks(tasks, self._job)
+        tasks = fields.texts(message, "tasks") or [process.task for process in self.job.plan.tasks]
+        require_tasks(tasks, self.job)
         seconds = fields.number(message, "seconds", LEAST_SECONDS, MOST_SECONDS)
-        place = session_in(self._directory, time.strftime("%Y_%m_%d_%H_%M_%S"))
+        place = session_in(profiles_in(self.supervision.config.directory.path), time.strftime("%Y_%m_%d_%H_%M_%S"))
         try:
             private_files.make_directories(place)
         except OSError as error:
@@ -72,11 +62,11 @@ class Profiler(Watcher):
 
         caller.closed = close
         for task in tasks:
-            found = self._job.tasks[task]
+            found = self.job.tasks[task]
             if found.phase is not TaskPhase.RUNNING:
                 finish(task, "it does not run", "")
             else:
-                session = self._sessions[self._job.host_of(task)]
+                session = self.supervision.sessions[self.job.host_of(task)]
                 begun[task] = profile(session.calls, task, found.attempt, seconds, partial(finish, task))
 
 

@@ -38,7 +38,7 @@ class Recorder(Watcher):
     """Writes the record of a run in a thread of its own."""
 
     def __init__(self, supervision: Supervision) -> None:
-        self._supervision = supervision
+        super().__init__(supervision)
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -47,7 +47,7 @@ class Recorder(Watcher):
         self._thread.start()
 
     def _write(self) -> None:
-        write(self._supervision.config.directory.path, self._supervision.job.original)
+        write(self.supervision.config.directory.path, self.job.original)
 
     def finish(self, run: Run) -> None:
         """Wait until the record is written."""
