@@ -1,6 +1,7 @@
 """Measure and delete directories that may hold links, files of others, mounts."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from tflaunch import private_files
@@ -22,7 +23,8 @@ def delete_tree(path: Path) -> None:
     Raises:
         TflaunchError: something in it cannot be removed; the next prune tries again.
     """
-    tree_size(path, repairs=True)
+    with suppress(FileNotFoundError):  # another process removes it, too
+        tree_size(path, repairs=True)
     error = file_trees.remove_tree(str(path))
     if error is not None:
         raise TflaunchError(f"{error.filename} cannot be removed: {error.strerror}", EXIT_INTERNAL)

@@ -58,16 +58,15 @@ def remove_cached(cached: Cached) -> bool:
             return False
         if cached.kind == "code":
             path.unlink()
-        elif cached.kind in ("setup", "drill"):
-            with open(path / "lock", "ab") as lock:  # of the feature; agents share it while their tasks use the setup
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                delete_run(path)
-        else:
-            with open(path.with_name("lock"), "ab") as lock:  # of `boot`, which holds it to unpack and start agents
-                fcntl.flock(lock, fcntl.LOCK_EX)  # no limit: the user waits for it, and can press Ctrl-C
-                if not _is_unused(cached.kind, path, limit):
-                    return False
-                delete_run(path)
+            return True
+        # Agents share the lock in a setup while their tasks use it; `boot` holds that beside agents to unpack one.
+        is_agent = cached.kind == "agent"
+        with open(path.with_name("lock") if is_agent else path / "lock", "ab") as lock:
+            # no limit: the user waits for `boot`, and can press Ctrl-C
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if is_agent else fcntl.LOCK_NB))
+            if is_agent and not _is_unused(cached.kind, path, limit):
+                return False
+            delete_run(path)
     except (FileNotFoundError, BlockingIOError):
         return False
     except OSError as error:

@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple, TypedDict
 
@@ -14,16 +13,7 @@ from tflaunch.cli.arguments.spec import Duration, WholeNumber, json_option, prin
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.wording import memory
 from tflaunch.features.prune.agent_caches import Cached, remove_cached
-from tflaunch.features.prune.prune import (
-    Findings,
-    KeptRun,
-    OldRun,
-    find_named,
-    find_old,
-    hosts_with_copies,
-    only_prune,
-    remove_run,
-)
+from tflaunch.features.prune.prune import Findings, KeptRun, OldRun, find_named, find_old, hosts_with_copies, remove_run
 from tflaunch.plan.model import RetentionPlan
 from tflaunch_worker.readable import age_words, duration_words
 
@@ -153,13 +143,12 @@ def remove_all(found: Findings, *, with_hosts: bool, is_dry_run: bool, as_json: 
     failures: list[str] = []
     show: Callable[[str], None] = (lambda _: None) if as_json else click.echo
     verb = "would remove" if is_dry_run else "removed"
-    with nullcontext() if is_dry_run else only_prune():
-        for run in found.runs:
-            line = _described(run, with_hosts)
-            if is_dry_run or _is_done(partial(remove_run, run, with_hosts), failures):
-                removed.append(run)
-                show(f"{verb} {line}")
-        cached = [each for each in found.cached if is_dry_run or _is_done(partial(remove_cached, each), failures)]
+    for run in found.runs:
+        line = _described(run, with_hosts)
+        if is_dry_run or _is_done(partial(remove_run, run, with_hosts), failures):
+            removed.append(run)
+            show(f"{verb} {line}")
+    cached = [each for each in found.cached if is_dry_run or _is_done(partial(remove_cached, each), failures)]
     for line in _counted(cached):
         show(f"{verb} {line}")
     for kept in found.kept:

@@ -4,13 +4,12 @@ A run is removed with its lock held, so that it cannot be resumed at the same ti
 command sees half of it. Symbolic links are removed, never followed: logs that are elsewhere (`--log-dir`) stay.
 """
 
-import fcntl
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,12 +22,11 @@ from tflaunch.features.prune import drills
 from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached, remove_cached
 from tflaunch.features.rpc import visiting
 from tflaunch.plan.model import Plan, RetentionPlan
-from tflaunch.runtime.watchers import Supervision, Watcher
+from tflaunch.runtime.watchers import Watcher
 from tflaunch.store import journal, run_dir
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 
-_PRUNE_LOCK = ".prune"
 _REMOVING = "removing"
 _DEAD = ("lost", "unreadable", "not begun", "stopped")
 _HOSTS_AT_ONCE = 16
@@ -92,13 +90,14 @@ def find_old(retention: RetentionPlan, now: float, job: str | None = None) -> Fi
     unfinished = [path for path in sorted(run_dir.runs_directory().glob(f"{TRASH}*")) if is_directory(path)]
     left = _of_killed_drills() if job is None else []
     for path in dict.fromkeys((*unfinished, *left, *_may_be_too_old(retention, now, job))):
-        try:
-            old = _examine(path, now)
-            if old.state == _REMOVING or path in left or now - old.ended >= retention.older_than:
-                old_runs.append(old)
-        except _KeptError as reason:
-            if path in left or (now - _last_change(path) >= retention.older_than and not runs.is_live(path)):
-                kept.append(KeptRun(path.name, str(reason)))
+        with suppress(FileNotFoundError):  # another prune has just removed it
+            try:
+                old = _examine(path, now)
+                if old.state == _REMOVING or path in left or now - old.ended >= retention.older_than:
+                    old_runs.append(old)
+            except _KeptError as reason:
+                if path in left or (now - _last_change(path) >= retention.older_than and not runs.is_live(path)):
+                    kept.append(KeptRun(path.name, str(reason)))
     return Findings(old_runs, kept, find_cached(retention.older_than, now) if job is None else [])
 
 
@@ -122,13 +121,12 @@ def _of_killed_drills() -> list[Path]:
 
 def remove_left_of_drills(now: float) -> None:
     """Remove the runs and copies of killed drills, as far as that is possible."""
-    with only_prune():
-        for path in _of_killed_drills():
-            with suppress(TflaunchError, _KeptError):  # `tflaunch prune` says why
-                remove_run(_examine(path, now), with_hosts=True)
-        for drill in drills.left():
-            with suppress(TflaunchError):
-                remove_cached(Cached("drill", drill, 0))
+    for path in _of_killed_drills():
+        with suppress(TflaunchError, _KeptError):  # `tflaunch prune` says why
+            remove_run(_examine(path, now), with_hosts=True)
+    for drill in drills.left():
+        with suppress(TflaunchError):
+            remove_cached(Cached("drill", drill, 0))
 
 
 def find_named(names: Sequence[str], now: float) -> Findings:
@@ -226,41 +224,13 @@ def _last_change(path: Path) -> float:
     return max(times, default=path.lstat().st_mtime)
 
 
-@contextmanager
-def only_prune() -> Iterator[None]:
-    """Let every other prune of this user wait.
-
-    So none finds a run that another has half removed.
-
-    Raises:
-        TflaunchError: the lock cannot be taken.
-    """
-    path = run_dir.runs_directory() / _PRUNE_LOCK
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except FileNotFoundError:
-        yield  # there are no runs
-        return
-    except OSError as error:
-        raise TflaunchError(f"{path}: {error.strerror}", EXIT_INTERNAL) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # no limit: the user waits for it, and can press Ctrl-C
-        yield
-    finally:
-        os.close(lock)
-
-
 def apply_retention(job: str, retention: RetentionPlan, now: float) -> list[OldRun]:
     """Remove the old runs of a job but the newest one, which has just ended; return them."""
-    old_runs = find_old(retention._replace(keep=max(retention.keep, 1)), now, job).runs
-    if not old_runs:
-        return []
     removed = []
-    with only_prune():
-        for old in old_runs:
-            with suppress(TflaunchError):  # `tflaunch prune` says why
-                remove_run(old)
-                removed.append(old)
+    for old in find_old(retention._replace(keep=max(retention.keep, 1)), now, job).runs:
+        with suppress(TflaunchError):  # `tflaunch prune` says why
+            remove_run(old)
+            removed.append(old)
     return removed
 
 
@@ -329,15 +299,12 @@ def _remove_copies(path: Path) -> None:
 class Retention(Watcher):
     """Removes runs that are too old."""
 
-    def __init__(self, supervision: Supervision) -> None:
-        self._plan = supervision.job.original
-
     def follow_up(self, say: Callable[[str], None]) -> None:
         """Remove them, and say how many."""
-        job = self._plan.name
+        plan = self.job.original
         try:
-            removed = apply_retention(job, self._plan.retention, time.time())
+            removed = apply_retention(plan.name, plan.retention, time.time())
         except TflaunchError:
             return  # `tflaunch prune` says why
         if removed:
-            say(f"removed {wording.counted(len(removed), 'old run')} of {job} (`retention` of the spec)")
+            say(f"removed {wording.counted(len(removed), 'old run')} of {plan.name} (`retention` of the spec)")
