@@ -1,6 +1,5 @@
 """`debug`: use the debugger of a task that waits at a `breakpoint()`."""
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +20,6 @@ from tflaunch.tui import formatting
 from tflaunch_worker import fields
 from tflaunch_worker.features.debug.breakpoints import LONGEST_LINE
 
-_READ = 64 * 1024
 _INTERRUPTED = 130
 
 
@@ -36,7 +34,8 @@ class DebuggerClient:
         """
         self.task = ""
         """The task whose debugger this is, "" while none waits."""
-        self._commands = _Lines(sys.stdin.fileno())
+        # Without a buffer: what has arrived of the commands must be seen in its descriptor.
+        self._commands = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
         self._is_asked = False
         self._has_passed = False
         self._client = ControlClient(directory)
@@ -65,15 +64,13 @@ class DebuggerClient:
 
     def _next_message(self) -> dict[str, Any] | None:
         """Return the next message, None if one is asked for and a command is there."""
-        if not self._is_asked:
-            return self._client.hear()
         own = self._client.descriptor
-        while self._commands.is_empty:
-            if not self._client.has_message and own not in wait_readable([own, self._commands.descriptor]):
+        while self._is_asked:
+            if not self._client.has_message and own not in wait_readable([own, self._commands.fileno()]):
                 return None
             if (message := self._client.hear(0)) is not None:
                 return message
-        return None
+        return self._client.hear()
 
     def _obey(self, message: dict[str, Any]) -> None:
         match message["kind"]:
@@ -96,55 +93,18 @@ class DebuggerClient:
                 pass  # of a later version
 
     def _pass_command(self) -> None:
-        try:
-            line = self._commands.take()
-        except ValueError as error:
-            say(str(error))
-            return
-        if line is None:
+        line = self._commands.readline().decode("utf-8", "replace")  # "" at the end; after Ctrl-D, more may follow
+        if len(line) > LONGEST_LINE:
+            say(f"a command has at most {LONGEST_LINE} characters")
             return
         self._is_asked = False
-        if not (line or self._has_passed or os.isatty(self._commands.descriptor)):
+        if not (line or self._has_passed or self._commands.isatty()):
             raise KeyboardInterrupt  # nobody types, as from /dev/null: the task waits for a person
         self._has_passed = True
         if line:
             self._client.say("debug_line", text=line.rstrip("\n"))
         else:
             self._client.say("debug_continue")
-
-
-class _Lines:
-    """Reads lines from a descriptor, each only when it is needed."""
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self._data = b""
-        self._is_at_end = False
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether more must be read before there is a line."""
-        return b"\n" not in self._data and not self._is_at_end
-
-    def take(self) -> str | None:
-        """Return the next line with its newline; "" at the end, None if it is incomplete.
-
-        Raises:
-            ValueError: it is too long; it is left out.
-        """
-        if self.is_empty:
-            data = os.read(self.descriptor, _READ)
-            self._is_at_end = not data
-            self._data += data
-        line, newline, rest = self._data.partition(b"\n")
-        if not newline and not self._is_at_end:
-            return None
-        self._data = rest
-        self._is_at_end = self._is_at_end and bool(rest)  # a terminal can go on after Ctrl-D
-        text = (line + newline).decode("utf-8", "replace")
-        if len(text) > LONGEST_LINE:
-            raise ValueError(f"a command has at most {LONGEST_LINE} characters")
-        return text
 
 
 @click.command()
