@@ -37,40 +37,94 @@ class _Visit:
         self.known = Host(host)
         self.ports: dict[str, int] = {}
         self.backups: set[str] = set()
-        self.has_code = False
-        self.plan = plan
+        self._has_code = False
+        self._plan = plan
         self._connector = connector
         self._run = run
-        self._interview: AgentRpc | None = None
+        self._agent: AgentRpc | None = None
 
-    def attempt(self, step: Callable[[_Visit, AgentRpc], None]) -> None:
+    def attempt(self, step: Callable[..., None], *about: Any) -> None:
         """Run a step, unless an earlier one has failed to reach the host."""
-        if self._interview is None:
-            return
-        try:
-            step(self, self._interview)
-        except (LinkError, KeyError, TypeError, ValueError) as error:
-            self.known = Host(self.known.host, reason=str(error) or type(error).__name__)
+        if self._agent is not None:
+            try:
+                step(self, self._agent, *about)
+            except (LinkError, KeyError, TypeError, ValueError) as error:
+                self.known = Host(self.known.host, reason=str(error) or type(error).__name__)
 
     def reach(self) -> None:
         try:
-            self._interview = AgentRpc(self._connector.open(), self._run)
+            self._agent = AgentRpc(self._connector.open(), self._run)
         except (LinkError, AgentGoneError) as error:
             self.known = Host(self.known.host, reason=str(error))
 
     def leave(self) -> None:
         """Dismiss the agent, and wait for its exit."""
-        if self._interview is not None:
-            if self.has_code:
+        if self._agent is not None:
+            if self._has_code:
                 with contextlib.suppress(LinkError):
-                    self._interview.call("remove_code", _PATIENCE)
-            self._interview.close()
+                    self._agent.call("remove_code", _PATIENCE)
+            self._agent.close()
             self._connector.end()
 
-    @property
-    def tasks(self) -> tuple[TaskPlan, ...]:
-        """The tasks and sidecars of the host, or those that a spare host would get."""
-        return processes_for(self.plan, self.known.host)
+    def bring_code(self, agent: AgentRpc, code: UserCode) -> None:
+        if not self._plan.host(self.known.host).is_like_here:
+            self._has_code = True
+            agent.send_code(code, _PATIENCE)
+
+    def ask_about_itself(self, agent: AgentRpc) -> None:
+        groups: dict[str, list[TaskPlan]] = {}
+        for task in processes_for(self._plan, self.known.host):
+            groups.setdefault(_gist(task), []).append(task)
+        programs = [_program(self._plan, tasks[0]) for tasks in groups.values()]
+        probe = (Path(tflaunch_worker.__file__).parent / "features" / "doctor" / "probe.py").read_text("utf-8")
+        asked = time.time()
+        is_private = self._plan.network == PRIVATE
+        answer, _ = agent.call("examine", _PATIENCE, programs=programs, probe=probe, private=is_private)
+        facts: Mapping[str, Any] = answer["facts"]
+        known: dict[str, Mapping[str, Any]] = {}
+        for tasks, program in zip(groups.values(), facts["programs"], strict=True):
+            known.update({task.task: program for task in tasks})
+            self.backups |= _backups(tasks, program)
+        # The host read its clock between our question and its answer, most probably just before the answer.
+        offset = float(facts["time"]) - time.time()
+        offset = 0.0 if asked - 0.5 <= float(facts["time"]) <= time.time() + 0.5 else offset
+        names = preflight.names_to_find(self._plan, [self.known.host], self._plan.spares).get(self.known.host, ())
+        found = {}
+        if names:
+            found = agent.order("look_up_names", "names_resolved", wait=_PATIENCE, names=names)["found"]
+        rest = {name: value for name, value in facts.items() if name != "programs"}
+        self.known = self.known._replace(programs=known, facts=rest, offset=offset, names=found)
+
+    def hold_ports(self, agent: AgentRpc) -> None:
+        wanted = {task.task: attempts.wanted_port(task) for task in self._plan.tasks}
+        here = processes_for(self._plan, self.known.host)
+        mine = {task.task: wanted[task.task] for task in here if task.task in wanted}
+        if not mine or self.known.host in self._plan.spares or not policy.forms_cluster(self._plan):
+            return
+        answer = agent.order("hold_ports", "ports_held", "ports_refused", wait=_PATIENCE, ports=mine)
+        if answer["kind"] == "ports_held":
+            self.ports = {str(task): int(port) for task, port in answer["ports"].items()}
+        else:
+            self.known = self.known._replace(refused=dict(answer["refused"]))
+
+    def probe_peers(self, agent: AgentRpc, wanted: Mapping[str, dict[str, Any]]) -> None:
+        if about := wanted.get(self.known.host):
+            seconds = self._plan.timeouts.connect
+            answer = agent.order("probe_peers", "peers_probed", wait=seconds + _PATIENCE, patience=seconds, **about)
+            self.known = self.known._replace(unreached=dict(answer["failed"]))
+
+    def leave_marks(self, agent: AgentRpc, token: str, marks: dict[str, str]) -> None:
+        answer, _ = agent.call("leave_marks", _PATIENCE, directories=sorted(self.backups), token=token)
+        marks.update({place: path for place, path in answer["places"].items() if path is not None})
+
+    def look_for_marks(self, agent: AgentRpc, marks: Mapping[str, str]) -> None:
+        paths = [path for place, path in marks.items() if place in self.backups]
+        answer, _ = agent.call("look_for_marks", _PATIENCE, paths=paths)
+        unshared = tuple(place for place in self.backups if place in marks and marks[place] not in answer["seen"])
+        self.known = self.known._replace(unshared=unshared)
+
+    def remove_marks(self, agent: AgentRpc, marks: Mapping[str, str]) -> None:
+        agent.call("remove_marks", _PATIENCE, paths=list(marks.values()))
 
 
 def examine(plan: Plan, code: UserCode | None, run: str) -> dict[str, Host]:
@@ -85,55 +139,26 @@ def examine(plan: Plan, code: UserCode | None, run: str) -> dict[str, Host]:
     visits = [_Visit(plan, host, connector, run) for host, connector in connectors.items()]
     with ThreadPoolExecutor(min(len(visits), _AT_ONCE), "visit") as pool:  # no limit: its threads have theirs
 
-        def everywhere(step: Callable[[_Visit, AgentRpc], None], chosen: Iterable[_Visit] = visits) -> None:
-            list(pool.map(lambda visit: visit.attempt(step), chosen))
+        def everywhere(step: Callable[..., None], *about: Any, among: Iterable[_Visit] = visits) -> None:
+            list(pool.map(lambda visit: visit.attempt(step, *about), among))
 
         try:
             list(pool.map(_Visit.reach, visits))
             if code is not None:
-                everywhere(lambda visit, interview: _bring_code(visit, interview, code))
-            everywhere(_ask_about_itself)
-            everywhere(_hold_ports)
-            wanted = _peers(plan, visits, run)
-            everywhere(lambda visit, interview: _probe_peers(visit, interview, wanted))
-            _compare_directories(visits, everywhere)
+                everywhere(_Visit.bring_code, code)
+            everywhere(_Visit.ask_about_itself)
+            everywhere(_Visit.hold_ports)
+            everywhere(_Visit.probe_peers, _peers(plan, visits, run))
+            marks: dict[str, str] = {}
+            with_backups = [visit for visit in visits if visit.backups]
+            if len(with_backups) > 1:
+                everywhere(_Visit.leave_marks, os.urandom(8).hex(), marks, among=with_backups[:1])
+            if marks:
+                everywhere(_Visit.look_for_marks, marks, among=with_backups[1:])
+                everywhere(_Visit.remove_marks, marks, among=with_backups[:1])
         finally:
             list(pool.map(_Visit.leave, visits))
     return {visit.known.host: visit.known for visit in visits}
-
-
-# ---- the steps
-
-
-def _bring_code(visit: _Visit, interview: AgentRpc, code: UserCode) -> None:
-    if not visit.plan.host(visit.known.host).is_like_here:
-        visit.has_code = True
-        interview.send_code(code, _PATIENCE)
-
-
-def _ask_about_itself(visit: _Visit, interview: AgentRpc) -> None:
-    groups: dict[str, list[TaskPlan]] = {}
-    for task in visit.tasks:
-        groups.setdefault(_gist(task), []).append(task)
-    programs = [_program(visit.plan, tasks[0]) for tasks in groups.values()]
-    probe = (Path(tflaunch_worker.__file__).parent / "features" / "doctor" / "probe.py").read_text("utf-8")
-    asked = time.time()
-    is_private = visit.plan.network == PRIVATE
-    answer, _ = interview.call("examine", _PATIENCE, programs=programs, probe=probe, private=is_private)
-    facts: Mapping[str, Any] = answer["facts"]
-    known: dict[str, Mapping[str, Any]] = {}
-    for tasks, program in zip(groups.values(), facts["programs"], strict=True):
-        known.update({task.task: program for task in tasks})
-        visit.backups |= _backups(tasks, program)
-    # The host read its clock between our question and its answer, most probably just before the answer.
-    offset = float(facts["time"]) - time.time()
-    offset = 0.0 if asked - 0.5 <= float(facts["time"]) <= time.time() + 0.5 else offset
-    names = preflight.names_to_find(visit.plan, [visit.known.host], visit.plan.spares).get(visit.known.host, ())
-    found = {}
-    if names:
-        found = interview.order("look_up_names", "names_resolved", wait=_PATIENCE, names=names)["found"]
-    rest = {name: value for name, value in facts.items() if name != "programs"}
-    visit.known = visit.known._replace(programs=known, facts=rest, offset=offset, names=found)
 
 
 def _gist(task: TaskPlan) -> str:
@@ -151,18 +176,6 @@ def _program(plan: Plan, task: TaskPlan) -> dict[str, Any]:
     return {**about, "inherit": host.inherits_environment, "is_python": is_python}
 
 
-def _hold_ports(visit: _Visit, interview: AgentRpc) -> None:
-    wanted = {task.task: attempts.wanted_port(task) for task in visit.plan.tasks}
-    mine = {task.task: wanted[task.task] for task in visit.tasks if task.task in wanted}
-    if not mine or visit.known.host in visit.plan.spares or not policy.forms_cluster(visit.plan):
-        return
-    answer = interview.order("hold_ports", "ports_held", "ports_refused", wait=_PATIENCE, ports=mine)
-    if answer["kind"] == "ports_held":
-        visit.ports = {str(task): int(port) for task, port in answer["ports"].items()}
-    else:
-        visit.known = visit.known._replace(refused=dict(answer["refused"]))
-
-
 def _peers(plan: Plan, visits: list[_Visit], run: str) -> dict[str, dict[str, Any]]:
     """Return the tasks that each host is to probe: those with held ports."""
     ports = {task: port for visit in visits for task, port in visit.ports.items()}
@@ -173,19 +186,6 @@ def _peers(plan: Plan, visits: list[_Visit], run: str) -> dict[str, dict[str, An
         others = {task: place for task, place in action.peers.items() if task in ports}
         wanted[host] = {"ports": mine, "peers": others, "run": run, "secret": secret}
     return wanted
-
-
-def _probe_peers(visit: _Visit, interview: AgentRpc, wanted: Mapping[str, dict[str, Any]]) -> None:
-    about = wanted.get(visit.known.host)
-    if about is None:
-        return
-    seconds = visit.plan.timeouts.connect
-    order = {**about, "patience": seconds}
-    answer = interview.order("probe_peers", "peers_probed", wait=seconds + _PATIENCE, **order)
-    visit.known = visit.known._replace(unreached=dict(answer["failed"]))
-
-
-# ---- directories
 
 
 def _backups(tasks: list[TaskPlan], program: Mapping[str, Any]) -> set[str]:
@@ -199,34 +199,3 @@ def _backups(tasks: list[TaskPlan], program: Mapping[str, Any]) -> set[str]:
         if _DIRECTORY_OPTION.fullmatch(option):
             found.add(value if equals else following)
     return {os.path.join(tasks[0].workdir, path) for path in found if path and not path.startswith("-")}
-
-
-def _compare_directories(
-    visits: list[_Visit], everywhere: Callable[[Callable[[_Visit, AgentRpc], None], Iterable[_Visit]], None]
-) -> None:
-    """Find out which checkpoint directories are the same on all hosts that use them."""
-    first = next((visit for visit in visits if visit.backups), None)
-    others = [visit for visit in visits if visit is not first and visit.backups]
-    if first is None or not others:
-        return
-    token = os.urandom(8).hex()
-    marks: dict[str, str] = {}
-
-    def leave(visit: _Visit, interview: AgentRpc) -> None:
-        directories = sorted(visit.backups)
-        answer, _ = interview.call("leave_marks", _PATIENCE, directories=directories, token=token)
-        marks.update({place: path for place, path in answer["places"].items() if path is not None})
-
-    def look(visit: _Visit, interview: AgentRpc) -> None:
-        paths = [path for place, path in marks.items() if place in visit.backups]
-        answer, _ = interview.call("look_for_marks", _PATIENCE, paths=paths)
-        unshared = tuple(place for place in visit.backups if place in marks and marks[place] not in answer["seen"])
-        visit.known = visit.known._replace(unshared=unshared)
-
-    def remove(_: _Visit, interview: AgentRpc) -> None:
-        interview.call("remove_marks", _PATIENCE, paths=list(marks.values()))
-
-    everywhere(leave, [first])
-    if marks:
-        everywhere(look, others)
-        everywhere(remove, [first])
