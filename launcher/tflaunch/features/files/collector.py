@@ -21,15 +21,7 @@ from tflaunch.transport.base import LinkError
 
 _FLAG = "--collect-every"
 _STOPS_WITHIN = 20.0  # seconds
-
-
-def read_interval(text: str) -> float:
-    """Return the seconds that an interval names.
-
-    Raises:
-        click.UsageError: it is not a duration.
-    """
-    return Duration("10m", POSITIVE).convert(text, None, None)
+read_interval = Duration("10m", POSITIVE)
 
 
 def check_start(value: float, launching: Launching) -> None:

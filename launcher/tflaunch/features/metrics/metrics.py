@@ -32,19 +32,11 @@ _OF_TASKS: tuple[tuple[str, Callable[[TaskStatus], float | None], str], ...] = (
     ("memory_full_timestamp_seconds", lambda task: task.memory_full_at, "When its host's memory is full at that rate."),
     ("refused_connections", lambda task: task.refused_connections, "Connections from outside the cluster, refused."),
 )
+read_port = WholeNumber(0, 65535)
 _COUNTERS = ("tflaunch_restarts", "tflaunch_task_cpu_seconds", "tflaunch_supervisor_cpu_seconds")
 
 _Samples = Iterable[tuple[tuple[str, ...], "float | None"]]
 """Values of a metric, each after those of its labels; None for one that is unknown."""
-
-
-def read_port(text: str) -> int:
-    """Return the port that a text names.
-
-    Raises:
-        click.UsageError: it names none.
-    """
-    return int(WholeNumber(0, 65535).convert(text, None, None))
 
 
 class Metrics(Watcher):
