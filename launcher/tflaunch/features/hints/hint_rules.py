@@ -3,9 +3,8 @@
 The patterns fit TensorFlow 2.21, tf_keras 2.21 and Keras 3.15; a test has real last lines for each.
 """
 
-import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tflaunch.core.restart_rules import is_error_of_peer
@@ -343,11 +342,6 @@ RULES = [
 ]
 
 
-@functools.cache
-def _table() -> list[tuple[re.Pattern[str], HintRule]]:
-    return [(re.compile(rule.pattern), rule) for rule in RULES]
-
-
 def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
     """Explain a task's end and its remedy in a sentence, by the peer that it blames; None for an unknown problem."""
     hint = _own_hint(lines, facts)
@@ -371,16 +365,14 @@ def _own_hint(lines: Sequence[str], facts: Facts) -> str | None:
         "proxies": " and ".join(facts.proxies),
         "finished": " and ".join(facts.finished[:2]) + (" and others" if len(facts.finished) > 2 else ""),
     }
-    for pattern, rule in _table():
+    for rule in RULES:
         if (rule.when is None or rule.when(facts)) and (is_maybe_of_peer or not rule.of_peer):
-            found = pattern.search(log if rule.anywhere else error)
-            if found and not _names_itself(found.groupdict(), facts):
-                return rule.sentence.format_map({**known, **found.groupdict()})
+            found = re.search(rule.pattern, log if rule.anywhere else error)
+            groups = found.groupdict() if found else {}
+            names_itself = "role" in groups and f"{groups['role']}:{groups['index']}" == facts.task
+            if found and not names_itself:
+                return rule.sentence.format_map({**known, **groups})
     return None
-
-
-def _names_itself(groups: Mapping[str, str], facts: Facts) -> bool:
-    return "role" in groups and f"{groups['role']}:{groups['index']}" == facts.task
 
 
 def saw_peer_vanish(lines: Sequence[str]) -> bool:
