@@ -60,8 +60,7 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
     if engine is not None and (engines()[engine].submit or not _is_ok(asked)):
         unknown = dict.fromkeys(CHECKS, "needs the hosts of a run")
         return _show(Diagnosis(_is_ok(asked), asked, unknown, []), engine, as_json)
-    loaded, warnings = prepare.read_spec(file, settings, command=command)
-    plan = prepare.make_plan(file.directory, loaded)
+    plan, warnings = prepare.plan_spec(file, settings, command=command)
     arguments.warn(spec, warnings if engine is None else [])  # or they are among what was asked
     from tflaunch.runtime import launch
 

@@ -41,8 +41,7 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
     from tflaunch.discovery import prepare
 
     file = read_file(spec)
-    loaded, warnings = prepare.read_spec(file, settings)
-    made = prepare.make_plan(file.directory, loaded)
+    made, warnings = prepare.plan_spec(file, settings)
     warn(spec, warnings)
     names = [process.task for process in made.processes()]
     if task not in names:
