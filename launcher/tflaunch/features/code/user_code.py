@@ -11,7 +11,7 @@ import fnmatch
 import json
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,7 +79,10 @@ def gather(sync: SyncPlan, function: Path | None = None) -> Code:
             if len(files) + len(links) > _MOST_FILES:
                 message = f"sync.paths: more than {_MOST_FILES} files; name fewer paths, or exclude some"
                 raise TflaunchError(message, EXIT_USAGE)
-    _refuse_files_behind_links(files, links)
+    for inner in [*files, *links]:
+        if parent := leads_through(inner, links):
+            message = f"sync.paths: {inner} lies behind the link {parent}; name only one of them"
+            raise TflaunchError(message, EXIT_USAGE)
     if function is not None:
         files |= _in_function(function)
     return Code(root, tuple(files.values()), tuple(links.items()))
@@ -92,13 +95,6 @@ def _in_function(directory: Path) -> dict[str, File]:
         if source.is_file() and source.name != SEARCHED:
             found[path] = _file(source, path)._replace(source=source)
     return found
-
-
-def _refuse_files_behind_links(files: Iterable[str], links: Collection[str]) -> None:
-    for inner in [*files, *links]:
-        if parent := leads_through(inner, links):
-            message = f"sync.paths: {inner} lies behind the link {parent}; name only one of them"
-            raise TflaunchError(message, EXIT_USAGE)
 
 
 def _cannot(path: Path, error: OSError) -> TflaunchError:

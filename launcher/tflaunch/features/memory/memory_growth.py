@@ -64,9 +64,6 @@ class VitalsMonitor(Watcher):
             return
         measured = [(one, self.job.tasks[task]) for task, one in vitals.tasks.items() if task in self.job.tasks]
         running = [(one, state) for one, state in measured if _is_running(one, state)]
-        self._judge_memory(host, vitals.room, running, at)
-
-    def _judge_memory(self, host: str, room: int, running: list[tuple[TaskVitals, TaskState]], at: float) -> None:
         rates: dict[str, float] = {}
         for task, state in running:
             attempt, growth = self._memory.get(state.task, (-1, MemoryGrowth()))
@@ -74,10 +71,10 @@ class VitalsMonitor(Watcher):
                 growth = MemoryGrowth()
                 self._memory[state.task] = state.attempt, growth
             growth.add(at, task.rss)
-            rate = growth.rate(room)
+            rate = growth.rate(vitals.room)
             if rate is not None:
                 rates[state.task] = rate
-        left = seconds_left(room, list(rates.values()))
+        left = seconds_left(vitals.room, list(rates.values()))
         for _, state in running:
             event = self._growth_event(host, state, rates.get(state.task), left)
             if event is not None:

@@ -144,7 +144,7 @@ def _code(plan: Plan, task: TaskPlan | None) -> tuple[dict[str, Any], bytes]:
     about = {
         "directory": str(repository),
         "commit": commit,
-        "patch": _sha256(patch) if patch else "",
+        "patch": hashlib.sha256(patch).hexdigest() if patch else "",
         "untracked": {
             os.fsdecode(name): _hash(repository / os.fsdecode(name)) for name in sorted(others)[:_MOST_FILES]
         },
@@ -170,13 +170,9 @@ def _hash(path: Path) -> str:
         if not path.is_file():
             return ""
         size = path.stat().st_size
-        return f"{size} bytes" if size > _MOST_HASHED else _sha256(path.read_bytes())
+        return f"{size} bytes" if size > _MOST_HASHED else hashlib.sha256(path.read_bytes()).hexdigest()
     except (OSError, ValueError):
         return ""
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _git(directory: Path, *arguments: str) -> bytes:
