@@ -77,6 +77,8 @@ def exec_(words: tuple[str, ...], command: tuple[str, ...], on_all: bool) -> int
         else:
             with nullcontext() if terminal is None else terminal.taken_over():
                 ended = remote.run(_show, sys.stdin.fileno())
+    except runs.NoSupervisorError as error:
+        raise TflaunchError(str(error), EXIT_INTERNAL) from None
     finally:
         remote.close()
     return _tell_end(ended, on_all)
@@ -169,10 +171,7 @@ class RemoteCommands:
             raise TflaunchError(f"the command has more than {_MOST_WORDS} bytes; put it into a file", EXIT_USAGE)
         terminal = self._terminal
         size, term = (_NO_TERMINAL, "") if terminal is None else (terminal.size, os.environ.get("TERM", ""))
-        try:
-            begun = self._client.ask("exec", task=task, argv=list(argv), term=term, **size)
-        except runs.NoSupervisorError as error:
-            raise TflaunchError(str(error), EXIT_INTERNAL) from None
+        begun = self._client.ask("exec", task=task, argv=list(argv), term=term, **size)
         self._hosts = fields.texts(begun, "hosts")
         return self._hosts
 
@@ -182,17 +181,14 @@ class RemoteCommands:
         ``stdin`` is the descriptor with the input for the only host, None for no input.
 
         Raises:
-            TflaunchError: the supervisor has exited.
+            NoSupervisorError: the supervisor has exited.
         """
         self._stdin = stdin
-        try:
-            if stdin is None:
-                for host in self._hosts:
-                    self._tell(host, "end_input")
-            while len(self._ended) < len(self._hosts):
-                self._serve(show)
-        except runs.NoSupervisorError as error:
-            raise TflaunchError(str(error), EXIT_INTERNAL) from None
+        if stdin is None:
+            for host in self._hosts:
+                self._tell(host, "end_input")
+        while len(self._ended) < len(self._hosts):
+            self._serve(show)
         return {host: self._ended[host] for host in self._hosts}
 
     def close(self) -> None:
