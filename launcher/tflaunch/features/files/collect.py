@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -111,8 +110,8 @@ class Collection:
     ) -> None:
         """Begin to fetch what matches patterns into a run's directory.
 
-        ``finished`` is called in another thread when all is done. By default, new agents are started, and none of the
-        run may be alive.
+        ``finished`` is called in other threads, the last time when all is done. By default, new agents are started, and
+        none of the run may be alive.
         """
         self.results: dict[Workdir, Collected] = {}
         self._directory = collected_files_in(path)
@@ -120,27 +119,25 @@ class Collection:
         self._plan: Plan = job.original
         self._run = path.name
         self._finished = finished
-        self._over = threading.Event()
         self._is_cancelled = False
         self._reach = reach or _new_agents(self._plan, path)
         self._workdirs = workdirs_of(job)
-        hosts = dict.fromkeys(workdir.host for workdir in self._workdirs)
-        self._waiting = deque(hosts)
-        self._living = min(_AT_ONCE, len(hosts))
-        self._lock = threading.Lock()
-        for _ in range(self._living):
-            threading.Thread(target=self._work, daemon=True).start()
-        if not self._living:
-            self._over.set()
+        hosts = list(dict.fromkeys(workdir.host for workdir in self._workdirs))
+        shares = [hosts[first::_AT_ONCE] for first in range(min(_AT_ONCE, len(hosts)))]
+        self._working = {share[0] for share in shares}
+        self._threads = [threading.Thread(target=self._work, args=share, daemon=True) for share in shares]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def is_over(self) -> bool:
         """Whether nothing more will be fetched."""
-        return self._over.is_set()
+        return not self._working
 
     def wait(self) -> None:
         """Wait until all is done."""
-        self._over.wait()  # no limit: only the command `fetch` waits here
+        for thread in self._threads:
+            thread.join()  # no limit: only the command `fetch` waits here
 
     def cancel(self) -> None:
         """Stop soon; a later collection continues."""
@@ -154,19 +151,12 @@ class Collection:
             failed.append(f"to fetch the rest: tflaunch fetch {self._run}")
         return _shortened([each.sentence() for each in done if not each.problem]), _shortened(failed)
 
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting or self._is_cancelled:
-                    break
-                host = self._waiting.popleft()
-            self._collect_from(host)
-        with self._lock:
-            self._living -= 1
-            is_last = not self._living
-        if is_last:
-            self._over.set()
-            self._finished()
+    def _work(self, *hosts: str) -> None:
+        for host in hosts:
+            if not self._is_cancelled:
+                self._collect_from(host)
+        self._working.discard(hosts[0])
+        self._finished()
 
     def _collect_from(self, host: str) -> None:
         workdirs = [workdir for workdir in self._workdirs if workdir.host == host]
