@@ -189,37 +189,22 @@ RULES: tuple[Callable[[Running], Iterator[Problem]], ...] = (
 
 def check_commands(spec: Spec) -> Iterator[Problem]:
     """Check commands for shell syntax, which reaches a program literally."""
-    for where, command in all_commands(spec):
-        found = (rule(where, command) for rule in (_one_word, _notebook, _background, _syntax))
-        yield from [problem for problem in found if problem is not None][:1]
+    return filter(None, (_check_command(where, command) for where, command in all_commands(spec)))
 
 
-def _one_word(where: str, command: Sequence[str]) -> Problem | None:
+def _check_command(where: str, command: Sequence[str]) -> Problem | None:
     program = command[0]
-    if len(command) > 1 or not re.match(r"[^\s/]+\s+\S", program):
-        return None
-    message = f"{program!r} is one word, so it is the name of a program"
-    return Problem.error(where, message, f"write {json.dumps(program.split(), ensure_ascii=False)}")
-
-
-def _notebook(where: str, command: Sequence[str]) -> Problem | None:
-    is_script = len(command) > 1 and _PYTHON.fullmatch(command[0])
-    word = command[1] if is_script else command[0]
-    if not word.endswith(_NOTEBOOK):
-        return None
-    made = word.removesuffix(_NOTEBOOK) + ".py"
-    remedy = f"`jupyter nbconvert --to script {shlex.quote(word)}` writes {made!r}: run that"
-    return Problem.error(where, f"{word!r} is a notebook, which Python cannot run", remedy)
-
-
-def _background(where: str, command: Sequence[str]) -> Problem | None:
-    if command[-1] != "&" and not re.fullmatch(r"[^&]+&", command[-1]):
-        return None
-    message = "'&' is shell syntax for a program in the background, and a task ends with its first process"
-    return Problem.warning(where, message, "leave out '&', and nohup with it")
-
-
-def _syntax(where: str, command: Sequence[str]) -> Problem | None:
+    if len(command) == 1 and re.match(r"[^\s/]+\s+\S", program):
+        message = f"{program!r} is one word, so it is the name of a program"
+        return Problem.error(where, message, f"write {json.dumps(program.split(), ensure_ascii=False)}")
+    script = command[1] if len(command) > 1 and _PYTHON.fullmatch(program) else program
+    if script.endswith(_NOTEBOOK):
+        made = script.removesuffix(_NOTEBOOK) + ".py"
+        remedy = f"`jupyter nbconvert --to script {shlex.quote(script)}` writes {made!r}: run that"
+        return Problem.error(where, f"{script!r} is a notebook, which Python cannot run", remedy)
+    if command[-1] == "&" or re.fullmatch(r"[^&]+&", command[-1]):
+        message = "'&' is shell syntax for a program in the background, and a task ends with its first process"
+        return Problem.warning(where, message, "leave out '&', and nohup with it")
     found = next((word for word, _ in _for_a_shell(command)), None)
     if found is None:
         return None
