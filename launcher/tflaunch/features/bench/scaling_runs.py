@@ -16,7 +16,6 @@ from tflaunch.clusterspec import load
 from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import local_machine, prepare
 from tflaunch.errors import EXIT_TIMEOUT, EXIT_USAGE, Problem, SpecError, TflaunchError
-from tflaunch.explain.run_status import Status
 from tflaunch.explain.wording import counted
 from tflaunch.features.bench.scaling import ScaledRun, with_workers
 from tflaunch.plan.model import Plan
@@ -97,13 +96,13 @@ def measure_run(file: SpecFile, plan: Plan, workers: int, wanted: Wanted, say: C
     with launch.new_directory(plan, None, file.suffix, file.text.encode()) as directory:
         say(f"{who}: run {directory.run}")
         launch.start_supervisor(plan, directory, is_owned=True)
-    watched = _WatchedRun(wanted)
     with Run(directory.path, is_owned=True) as run:  # which ends the run, after Ctrl-C, too
-        watched.watch(run, lambda message: say(f"{who}: {message}"))
+        watched = _watch(run, wanted, lambda message: say(f"{who}: {message}"))
     if watched.has_ended and (code := run.wait().exit_code):  # no limit: it has ended
         remedy = f"`tflaunch logs {run.name}` shows more"
         raise TflaunchError(f"{who}: the run failed: {run.status().reason}; {remedy}", code)
-    begin, last = measured_part(watched.reports, wanted.warm_up, watched.has_ended) or _not_measured(watched, who)
+    part = measured_part(watched.reports, wanted.warm_up, watched.has_ended)
+    begin, last = part or _not_measured(watched, wanted, who)
     speed = (last.step - begin.step) / (last.at - begin.at)
     say(f"{who}: {speed:.4g} steps/s, {last.step - begin.step:g} steps in {duration_words(last.at - begin.at)}")
     is_synchronous = plan.strategy != "parameter_server"
@@ -137,63 +136,52 @@ def measured_part(reports: Sequence[Report], warm_up: int, has_ended: bool) -> t
     return (begin, last) if last.at > begin.at else None
 
 
-class _WatchedRun:
-    """The steps of one run, until there are enough or it ends by itself.
+class _Watched(NamedTuple):
+    """What was seen of a run: the reports of new steps, and how many examples the last one says are in a step.
 
-    ``has_ended``: it has ended by itself.
-
-    ``reports`` are those of new steps, ``examples`` is what the last one says of the examples in a step, and
-    ``started`` is when the run began, in seconds since the epoch.
+    ``started``: when the run began, in seconds since the epoch; ``has_ended``: it has ended by itself.
     """
 
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
-        self.reports: list[Report] = []
-        self.examples: float | None = None
-        self.started = 0.0
-        self.has_ended = False
-        self._task = ""
+    reports: list[Report]
+    examples: float | None = None
+    started: float = 0.0
+    has_ended: bool = False
 
-    def watch(self, run: Run, say: Callable[[str], None]) -> None:
-        """Watch until there is enough, the run ends, or its time is over.
 
-        Raises:
-            TflaunchError: the supervisor does not answer.
-        """
-        until, hint_at = time.monotonic() + self.wanted.limit, time.monotonic() + _PATIENCE
-        while time.monotonic() < until and not self._is_enough():
-            status = status_of_supervisor(run.directory)
-            if status is None or status.exit_code is not None:
-                self.has_ended = True
-                return
-            self._note(status)
-            if not self.reports and time.monotonic() > hint_at:
-                hint_at = math.inf
-                forming = "" if status.forming is None else "the cluster has not formed; "
-                say(f"no step yet: {forming}{_SOURCES}")
-            time.sleep(_INTERVAL)
+def _watch(run: Run, wanted: Wanted, say: Callable[[str], None]) -> _Watched:
+    """Watch a run until there is enough, it ends, or its time is over.
 
-    def _is_enough(self) -> bool:
-        part = measured_part(self.reports, self.wanted.warm_up, False)
-        if part is None:
-            return False
-        begin, last = part
-        return last.step - begin.step >= self.wanted.steps and last.at - begin.at >= _SHORTEST
-
-    def _note(self, status: Status) -> None:
-        """Note a new step of the task that was the first to report any."""
-        self.started, now = status.started, time.time()
+    Raises:
+        TflaunchError: the supervisor does not answer.
+    """
+    seen, counting = _Watched([]), ""
+    until, hint_at = time.monotonic() + wanted.limit, time.monotonic() + _PATIENCE
+    while time.monotonic() < until and not _is_enough(seen.reports, wanted):
+        status = status_of_supervisor(run.directory)
+        if status is None or status.exit_code is not None:
+            return seen._replace(has_ended=True)
+        seen, now = seen._replace(started=status.started), time.time()
         for task in status.tasks:
-            if task.step is None or task.task != (self._task or task.task):
-                continue
-            self._task = task.task
-            self.examples = (task.metrics or {}).get(_EXAMPLES) or None
-            if not self.reports or task.step > self.reports[-1].step:
-                self.reports.append(Report(task.step, now - (task.progress_age or 0.0)))
+            if task.step is not None and task.task == (counting or task.task):
+                counting = task.task  # the first one that has reported any step
+                seen = seen._replace(examples=(task.metrics or {}).get(_EXAMPLES) or None)
+                if not seen.reports or task.step > seen.reports[-1].step:
+                    seen.reports.append(Report(task.step, now - (task.progress_age or 0.0)))
+        if not seen.reports and time.monotonic() > hint_at:
+            hint_at = math.inf
+            forming = "" if status.forming is None else "the cluster has not formed; "
+            say(f"no step yet: {forming}{_SOURCES}")
+        time.sleep(_INTERVAL)
+    return seen
 
 
-def _not_measured(watched: _WatchedRun, who: str) -> NoReturn:
-    wanted, reports = watched.wanted, watched.reports
+def _is_enough(reports: Sequence[Report], wanted: Wanted) -> bool:
+    part = measured_part(reports, wanted.warm_up, False)
+    return part is not None and part[1].step - part[0].step >= wanted.steps and part[1].at - part[0].at >= _SHORTEST
+
+
+def _not_measured(watched: _Watched, wanted: Wanted, who: str) -> NoReturn:
+    reports = watched.reports
     how = "ended" if watched.has_ended else f"was stopped after --limit {wanted.limit:g}s"
     code = EXIT_USAGE if watched.has_ended else EXIT_TIMEOUT
     if not reports:
