@@ -198,12 +198,8 @@ class ProgramText(ast.NodeVisitor):
         self._visit_block(node.body, certainty)
         self._visit_block(node.orelse, min(certainty, BY_ROLE))
 
-    def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
-        self._visit_all([node.target, node.iter])
-        self._visit_block([*node.body, *node.orelse], NEVER)
-
-    def visit_While(self, node: ast.While) -> None:
-        self.visit(node.test)
+    def visit_For(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
+        self._visit_all([node.test] if isinstance(node, ast.While) else [node.target, node.iter])
         self._visit_block([*node.body, *node.orelse], NEVER)
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
@@ -291,7 +287,7 @@ class ProgramText(ast.NodeVisitor):
         self._visit_all(ast.iter_child_nodes(node), NEVER)
 
     visit_AsyncFunctionDef = visit_FunctionDef
-    visit_AsyncFor = visit_For
+    visit_AsyncFor = visit_While = visit_For
     visit_AsyncWith = visit_With
     visit_TryStar = visit_Try
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_match_case = visit_Lambda
