@@ -85,7 +85,9 @@ class DebuggerClient:
                 keys = "c continues it, q ends the run, Ctrl-C leaves it waiting"
                 say(f"{self.task} waits in {where}; {keys}")
             case "debugger_output":
-                _show(fields.text(message, "text"))
+                text = fields.text(message, "text").encode("utf-8", "replace")
+                sys.stdout.buffer.write(formatting.without_commands(text))  # that could control the terminal
+                sys.stdout.buffer.flush()
                 self._client.say("debug_read")
             case "debugger_asks":
                 self._is_asked = True
@@ -133,12 +135,6 @@ def debug(words: tuple[str, ...]) -> int:
         return _INTERRUPTED
     say(_farewell(run, client.task, reason))
     return EXIT_INTERNAL if reason == LINK_LOST else 0
-
-
-def _show(text: str) -> None:
-    """Print output of the debugger, without what could control the terminal."""
-    sys.stdout.buffer.write(formatting.without_commands(text.encode("utf-8", "replace")))
-    sys.stdout.buffer.flush()
 
 
 def _farewell(run: str, task: str, reason: str) -> str:

@@ -23,7 +23,6 @@ from tflaunch.plan import placeholders
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.model import Spec
-    from tflaunch.clusterspec.spec_file import SpecFile
     from tflaunch.features.doctor.findings import Host
     from tflaunch.plan.model import Plan
 
@@ -53,24 +52,24 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
     """
     from tflaunch.clusterspec import load
     from tflaunch.discovery import prepare
+    from tflaunch.runtime import launch, run_config
 
     file = arguments.read_file(spec)
     engine = engine or _maker_of(load.load_spec(file, settings, None, command, os.environ))
-    asked = [] if engine is None else _asked(engine, file, settings, command)
+    problems = [] if engine is None else run_config.problems_on(engine, file, settings, command)
+    asked = [Finding(str(engine), each.severity, each.where, each.message, each.hint) for each in problems]
     if engine is not None and (engines()[engine].submit or not _is_ok(asked)):
         unknown = dict.fromkeys(CHECKS, "needs the hosts of a run")
         return _show(Diagnosis(_is_ok(asked), asked, unknown, []), engine, as_json)
     plan, warnings = prepare.plan_spec(file, settings, command=command)
     arguments.warn(spec, warnings if engine is None else [])  # or they are among what was asked
-    from tflaunch.runtime import launch
-
     plan = placeholders.shown(plan)
     check = f"doctor-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"  # in place of the name of a run
     with _pods_made(plan, check) as made:
         hosts = collect.examine(made, launch.code_for_hosts(made), check)
     plan = made
-    _, problems = secret_values.find_secrets(plan.secrets)
-    found = [*asked, *findings(plan, hosts, problems)]
+    _, missing = secret_values.find_secrets(plan.secrets)
+    found = [*asked, *findings(plan, hosts, missing)]
     examined = [host._replace(reachable_by=reachable_by(plan, host)) for host in hosts.values()]
     return _show(Diagnosis(_is_ok(found), found, unchecked(plan, hosts), examined), engine, as_json)
 
@@ -79,14 +78,6 @@ def _maker_of(spec: Spec) -> str | None:
     """Return the engine that makes the hosts of a spec; None if they exist."""
     makers = (name for name, each in engines().items() if each.host_maker and getattr(spec, each.field) is not None)
     return next(makers, None)
-
-
-def _asked(engine: str, file: SpecFile, settings: Sequence[str], command: Sequence[str]) -> list[Finding]:
-    """Return an engine's own problems, before a run waits for its hosts."""
-    from tflaunch.runtime.run_config import problems_on
-
-    problems = problems_on(engine, file, settings, command)
-    return [Finding(engine, each.severity, each.where, each.message, each.hint) for each in problems]
 
 
 def _is_ok(found: Sequence[Finding]) -> bool:

@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,10 @@ class Profiler(Watcher):
     def _begin(self, caller: Caller, tasks: list[str], seconds: float, place: Path) -> None:
         awaited, begun = set(tasks), dict[str, calls.Call]()
 
+        def remove_if_empty() -> None:
+            with suppress(OSError):  # it has files
+                place.rmdir()
+
         def finish(task: str, problem: str, text: str) -> None:
             path = file_of(place, task)
             if not problem:
@@ -52,13 +57,13 @@ class Profiler(Watcher):
             awaited.discard(task)
             caller.say("task_profiled", task=task, problem=problem, path="" if problem else str(path))
             if not awaited:
-                _remove_if_empty(place)
+                remove_if_empty()
                 caller.say("done")
 
         def close() -> None:
             for task in awaited & begun.keys():
                 begun[task].end()
-            _remove_if_empty(place)
+            remove_if_empty()
 
         caller.closed = close
         for task in tasks:
@@ -81,13 +86,6 @@ def profile(
 
     waiter = calls.Waiter(answered, lambda why: take(why, ""))
     return to_agent.begin("profile_task", waiter, task=task, attempt=attempt, seconds=seconds)
-
-
-def _remove_if_empty(place: Path) -> None:
-    try:
-        place.rmdir()
-    except OSError:
-        pass  # it has files
 
 
 def session_in(profiles: Path, stamp: str) -> Path:
