@@ -122,13 +122,5 @@ class HistoryRecorder(Watcher):
 
 
 def _figures(task: TaskStatus) -> Figures:
-    return Figures(
-        task.step,
-        task.steps_per_second,
-        task.cpu_percent,
-        task.rss_bytes,
-        task.gpu_percent,
-        task.gpu_bytes,
-        task.metrics or {},
-        task.total_steps,
-    )
+    used = (task.cpu_percent, task.rss_bytes, task.gpu_percent, task.gpu_bytes)
+    return Figures(task.step, task.steps_per_second, *used, task.metrics or {}, task.total_steps)

@@ -103,12 +103,13 @@ def _version(python: str) -> str:
 
 
 def _machine() -> dict[str, Any]:
-    models = _gpu_models()
+    paths = sorted(glob.glob(f"{linux.NVIDIA_GPUS}/*/information"))
+    models = [model for path in paths for model in _values_in(path, "Model:")]
     return {
         "host": platform.node(),
         "system": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
-        "processor": _processor(),
+        "processor": next(iter(_values_in("/proc/cpuinfo", "model name")), ""),
         "cores": procfs.usable_cores(),
         "memory": procfs.memory().get("total"),
         "gpus": linux.count_gpus(),
@@ -116,14 +117,9 @@ def _machine() -> dict[str, Any]:
     }
 
 
-def _processor() -> str:
-    lines = (procfs.read("/proc/cpuinfo") or "").splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-
-
-def _gpu_models() -> list[str]:
-    texts = (procfs.read(path) or "" for path in sorted(glob.glob(f"{linux.NVIDIA_GPUS}/*/information")))
-    return [line.partition(":")[2].strip() for text in texts for line in text.splitlines() if line[:6] == "Model:"]
+def _values_in(path: str, name: str) -> list[str]:
+    lines = (procfs.read(path) or "").splitlines()
+    return [line.partition(":")[2].strip() for line in lines if line.startswith(name)]
 
 
 # ---- code
