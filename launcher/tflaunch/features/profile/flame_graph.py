@@ -5,7 +5,7 @@ The width of a frame is the share of the samples in which it was on the stack; w
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from tflaunch_worker.readable import printable
@@ -19,12 +19,6 @@ _LONGEST = 500  # characters of a frame; agents shorten them to 300, and some ta
 
 Stacks = Mapping[tuple[str, ...], int]
 """How often a stack was seen; the outermost frame is first, after the name of the thread."""
-
-
-class _Node:
-    def __init__(self) -> None:
-        self.count = 0
-        self.callees: dict[str, _Node] = {}
 
 
 def read_stacks(text: str) -> dict[tuple[str, ...], int]:
@@ -68,16 +62,11 @@ def hottest(stacks: Stacks) -> str:
 
 def draw(title: str, stacks: Stacks) -> str:
     """Return the drawing as SVG."""
-    root = _Node()
-    for stack, count in stacks.items():
-        node = root
-        node.count += count
-        for frame in stack[:_MOST_ROWS]:
-            node = node.callees.setdefault(frame, _Node())
-            node.count += count
-    frames = list(_placed(root, "all threads", 0.0, 0, _WIDTH / max(root.count, 1)))
+    total = sum(stacks.values())
+    seen = [(stack[:_MOST_ROWS], count) for stack, count in stacks.items()]
+    frames = list(_placed(seen, "all threads", 0.0, 0, _WIDTH / max(total, 1)))
     height = _HEAD + _ROW * (max((depth for _, _, depth, _, _ in frames), default=0) + 1) + _MARGIN
-    drawn = "\n".join(_frame(*frame, height, root.count) for frame in frames)
+    drawn = "\n".join(_frame(*frame, height, total) for frame in frames)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH + 2 * _MARGIN:.0f}" height="{height}" '
         'font-family="monospace" font-size="11">\n'
@@ -88,16 +77,20 @@ def draw(title: str, stacks: Stacks) -> str:
 
 
 def _placed(
-    node: _Node, label: str, left: float, depth: int, scale: float
+    above: Sequence[tuple[tuple[str, ...], int]], label: str, left: float, depth: int, scale: float
 ) -> Iterator[tuple[str, float, int, float, int]]:
-    """Yield label, left edge, depth, width and count of each frame that is visible."""
-    width = node.count * scale
-    if width < _LEAST_WIDTH:
+    """Yield label, left edge, depth, width and count of each visible frame, given what was on the stack above it."""
+    count = sum(count for _, count in above)
+    if count * scale < _LEAST_WIDTH:
         return
-    yield label, left, depth, width, node.count
-    for name, callee in sorted(node.callees.items()):
-        yield from _placed(callee, name, left, depth + 1, scale)
-        left += callee.count * scale
+    yield label, left, depth, count * scale, count
+    callees: dict[str, list[tuple[tuple[str, ...], int]]] = {}
+    for stack, count in above:
+        if stack:
+            callees.setdefault(stack[0], []).append((stack[1:], count))
+    for name, inner in sorted(callees.items()):
+        yield from _placed(inner, name, left, depth + 1, scale)
+        left += sum(count for _, count in inner) * scale
 
 
 def _frame(label: str, left: float, depth: int, width: float, count: int, height: int, total: int) -> str:
