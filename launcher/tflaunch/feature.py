@@ -159,7 +159,9 @@ class Option(NamedTuple):
 
 
 class Feature(NamedTuple):
-    """What a feature adds to tflaunch. A place is ``package.module:name``.
+    """What a feature adds to tflaunch.
+
+    A place is ``package.module:name``, or ``.module:name`` in the folder of a feature in `tflaunch/features`.
 
     Args:
         needs: the features without which it is left out, as if its folder were deleted, too.
@@ -208,14 +210,27 @@ def features() -> Mapping[str, Feature]:
 
     Those of tflaunch come first, in the order of the alphabet. A feature that needs a missing one is missing, too.
     """
+    ours = features_of_agents.find_features(_FEATURES, feature_faults.leave_out)
     found: dict[str, Feature] = {
-        **features_of_agents.find_features(_FEATURES, feature_faults.leave_out),
+        **{name: _with_whole_places(declared, f"{_FEATURES}.{name}") for name, declared in ours.items()},
         **_features_of_others(),
     }
     while gone := [name for name, feature in found.items() if not found.keys() >= {*feature.needs}]:
         for name in gone:
             del found[name]
     return found
+
+
+def _with_whole_places(declared: Any, package: str) -> Any:
+    """Return a declaration, or a part of it, in which each place begins with its package."""
+    if isinstance(declared, str) and declared.startswith(".") and ":" in declared:
+        return package + declared
+    if isinstance(declared, Mapping):
+        return {name: _with_whole_places(part, package) for name, part in declared.items()}
+    if isinstance(declared, tuple):
+        parts = [_with_whole_places(part, package) for part in declared]
+        return getattr(declared, "_make", tuple)(parts)
+    return declared
 
 
 @functools.cache

@@ -3,12 +3,5 @@
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(
-    verbs={
-        "bench": Verb(
-            "tflaunch.features.bench.command:bench",
-            "More",
-            "Measure how a training scales.",
-            output="tflaunch.features.bench.scaling:Scale",
-        )
-    }
+    verbs={"bench": Verb(".command:bench", "More", "Measure how a training scales.", output=".scaling:Scale")}
 )

@@ -2,6 +2,4 @@
 
 from tflaunch.feature import Feature
 
-FEATURE = Feature(
-    code="tflaunch.features.code.user_code:find_code", problems="tflaunch.features.code.code_rules:find_problems"
-)
+FEATURE = Feature(code=".user_code:find_code", problems=".code_rules:find_problems")

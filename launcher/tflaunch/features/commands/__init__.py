@@ -2,4 +2,4 @@
 
 from tflaunch.feature import Feature
 
-FEATURE = Feature(connectors={"command": "tflaunch.features.commands.command_link:CommandConnectors"})
+FEATURE = Feature(connectors={"command": ".command_link:CommandConnectors"})

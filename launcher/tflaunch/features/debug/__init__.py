@@ -6,15 +6,8 @@ LINK_LOST = "link_lost"
 """Why a terminal is not attached any more, if no agent says it."""
 
 FEATURE = Feature(
-    verbs={
-        "debug": Verb(
-            "tflaunch.features.debug.command:debug", "Look at runs", "Debug a task that waits at a breakpoint()."
-        )
-    },
+    verbs={"debug": Verb(".command:debug", "Look at runs", "Debug a task that waits at a breakpoint().")},
     watchers=(
-        Watching(
-            "tflaunch.features.debug.debugger_relay:DebuggerRelay",
-            requests=("debug", "debug_line", "debug_read", "debug_continue"),
-        ),
+        Watching(".debugger_relay:DebuggerRelay", requests=("debug", "debug_line", "debug_read", "debug_continue")),
     ),
 )

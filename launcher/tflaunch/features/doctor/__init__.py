@@ -6,10 +6,10 @@ FEATURE = Feature(
     uses=("code",),
     verbs={
         "doctor": Verb(
-            "tflaunch.features.doctor.command:doctor",
+            ".command:doctor",
             "Before a run",
             "Check the hosts of a spec before running it.",
-            output="tflaunch.features.doctor.findings:Diagnosis",
+            output=".findings:Diagnosis",
         )
     },
 )

@@ -2,6 +2,4 @@
 
 from tflaunch.feature import Feature, Verb
 
-FEATURE = Feature(
-    verbs={"env": Verb("tflaunch.features.env.command:env", "More", "Print shell exports to run one task by hand.")}
-)
+FEATURE = Feature(verbs={"env": Verb(".command:env", "More", "Print shell exports to run one task by hand.")})

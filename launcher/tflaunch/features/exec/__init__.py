@@ -3,10 +3,6 @@
 from tflaunch.feature import Feature, Verb, Watching
 
 FEATURE = Feature(
-    verbs={
-        "exec": Verb(
-            "tflaunch.features.exec.command:exec_", "Act on runs", "Run a command, or a shell, on the host of a task."
-        )
-    },
-    watchers=(Watching("tflaunch.features.exec.command_relay:CommandRelay", requests=("exec", "exec_tell")),),
+    verbs={"exec": Verb(".command:exec_", "Act on runs", "Run a command, or a shell, on the host of a task.")},
+    watchers=(Watching(".command_relay:CommandRelay", requests=("exec", "exec_tell")),),
 )

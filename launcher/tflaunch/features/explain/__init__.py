@@ -5,10 +5,10 @@ from tflaunch.feature import Feature, Verb
 FEATURE = Feature(
     verbs={
         "explain": Verb(
-            "tflaunch.features.explain.explanation:explain",
+            ".explanation:explain",
             "Look at runs",
             "Say why a run failed, and what helps further.",
-            output="tflaunch.features.explain.explanation:Explanation",
+            output=".explanation:Explanation",
         )
     }
 )

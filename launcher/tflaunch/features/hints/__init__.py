@@ -2,4 +2,4 @@
 
 from tflaunch.feature import Feature
 
-FEATURE = Feature(hints="tflaunch.features.hints.hint_rules:find_hint")
+FEATURE = Feature(hints=".hint_rules:find_hint")

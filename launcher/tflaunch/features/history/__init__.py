@@ -2,4 +2,4 @@
 
 from tflaunch.feature import ALWAYS, Feature, Watching
 
-FEATURE = Feature(watchers=(Watching("tflaunch.features.history.history_recorder:HistoryRecorder", ALWAYS),))
+FEATURE = Feature(watchers=(Watching(".history_recorder:HistoryRecorder", ALWAYS),))

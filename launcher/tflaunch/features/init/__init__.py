@@ -3,6 +3,5 @@
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(
-    needs=("programs",),
-    verbs={"init": Verb("tflaunch.features.init.command:init", "Before a run", "Write a first spec, with comments.")},
+    needs=("programs",), verbs={"init": Verb(".command:init", "Before a run", "Write a first spec, with comments.")}
 )

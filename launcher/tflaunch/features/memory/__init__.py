@@ -2,4 +2,4 @@
 
 from tflaunch.feature import ALWAYS, Feature, Watching
 
-FEATURE = Feature(watchers=(Watching("tflaunch.features.memory.memory_growth:VitalsMonitor", ALWAYS),))
+FEATURE = Feature(watchers=(Watching(".memory_growth:VitalsMonitor", ALWAYS),))

@@ -7,9 +7,9 @@ FEATURE = Feature(
         "metrics_port": Option(
             "Serve metrics for Prometheus on this port of 127.0.0.1; 0 for any.",
             "PORT",
-            read="tflaunch.features.metrics.metrics:read_port",
+            read=".metrics:read_port",
             goes_with_resume=True,
         )
     },
-    watchers=(Watching("tflaunch.features.metrics.metrics:Metrics", "metrics_port"),),
+    watchers=(Watching(".metrics:Metrics", "metrics_port"),),
 )

@@ -2,4 +2,4 @@
 
 from tflaunch.feature import Feature, Watching
 
-FEATURE = Feature(fields=("notify",), watchers=(Watching("tflaunch.features.notify.notifier:Notifier", "notify"),))
+FEATURE = Feature(fields=("notify",), watchers=(Watching(".notifier:Notifier", "notify"),))

@@ -2,13 +2,4 @@
 
 from tflaunch.feature import Feature, Verb
 
-FEATURE = Feature(
-    verbs={
-        "plan": Verb(
-            "tflaunch.features.plan.command:plan",
-            "More",
-            "Show what `up` would do.",
-            output="tflaunch.features.plan.command:PLAN",
-        )
-    }
-)
+FEATURE = Feature(verbs={"plan": Verb(".command:plan", "More", "Show what `up` would do.", output=".command:PLAN")})

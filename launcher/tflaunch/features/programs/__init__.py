@@ -2,4 +2,4 @@
 
 from tflaunch.feature import Feature
 
-FEATURE = Feature(problems="tflaunch.features.programs.program_rules:find_problems")
+FEATURE = Feature(problems=".program_rules:find_problems")

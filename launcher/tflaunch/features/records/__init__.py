@@ -4,15 +4,8 @@ from tflaunch.feature import ALWAYS, Feature, Verb, Watching
 
 FEATURE = Feature(
     verbs={
-        "rerun": Verb(
-            "tflaunch.features.records.commands:rerun", "Act on runs", "Run the plan of an earlier run again."
-        ),
-        "diff": Verb(
-            "tflaunch.features.records.commands:diff",
-            "More",
-            "Show what differs between two runs.",
-            output="tflaunch.features.records.run_diff:Differences",
-        ),
+        "rerun": Verb(".commands:rerun", "Act on runs", "Run the plan of an earlier run again."),
+        "diff": Verb(".commands:diff", "More", "Show what differs between two runs.", output=".run_diff:Differences"),
     },
-    watchers=(Watching("tflaunch.features.records.run_record:Recorder", ALWAYS),),
+    watchers=(Watching(".run_record:Recorder", ALWAYS),),
 )

@@ -3,9 +3,5 @@
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(
-    verbs={
-        "report": Verb(
-            "tflaunch.features.report.support_bundle:report", "More", "Pack a run into one file, without secrets."
-        )
-    }
+    verbs={"report": Verb(".support_bundle:report", "More", "Pack a run into one file, without secrets.")}
 )

@@ -4,6 +4,6 @@ from tflaunch.feature import Feature, Watching
 
 FEATURE = Feature(
     fields=("setup", "setup_files"),
-    problems="tflaunch.features.setup.setup_rules:find_problems",
-    watchers=(Watching("tflaunch.features.setup.host_setup:HostSetup", "has_setups", prepares="setup"),),
+    problems=".setup_rules:find_problems",
+    watchers=(Watching(".host_setup:HostSetup", "has_setups", prepares="setup"),),
 )

@@ -3,11 +3,5 @@
 from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(
-    verbs={
-        "tensorboard": Verb(
-            "tflaunch.features.tensorboard.command:tensorboard",
-            "More",
-            "Show the event files of a run with TensorBoard.",
-        )
-    }
+    verbs={"tensorboard": Verb(".command:tensorboard", "More", "Show the event files of a run with TensorBoard.")}
 )
