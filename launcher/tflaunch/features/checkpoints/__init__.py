@@ -4,10 +4,6 @@ from tflaunch.feature import Feature, Watching
 
 FEATURE = Feature(
     fields=("checkpoints",),
-    problems="tflaunch.features.checkpoints.checkpoint_rules:find_problems",
-    watchers=(
-        Watching(
-            "tflaunch.features.checkpoints.checkpoint_keeper:CheckpointKeeper", "checkpoints", prepares="checkpoint"
-        ),
-    ),
+    problems=".checkpoint_rules:find_problems",
+    watchers=(Watching(".checkpoint_keeper:CheckpointKeeper", "checkpoints", prepares="checkpoint"),),
 )

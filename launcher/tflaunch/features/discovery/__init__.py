@@ -2,10 +2,4 @@
 
 from tflaunch.feature import Feature
 
-FEATURE = Feature(
-    discover={
-        "dns": "tflaunch.features.discovery.engines:Dns",
-        "file": "tflaunch.features.discovery.engines:File",
-        "exec": "tflaunch.features.discovery.engines:Exec",
-    }
-)
+FEATURE = Feature(discover={"dns": ".engines:Dns", "file": ".engines:File", "exec": ".engines:Exec"})

@@ -6,10 +6,7 @@ FEATURE = Feature(
     needs=("prune",),
     verbs={
         "drill": Verb(
-            "tflaunch.features.drill.command:drill",
-            "Before a run",
-            "Show whether a training goes on after a fault.",
-            output="tflaunch.features.drill.command:Drill",
+            ".command:drill", "Before a run", "Show whether a training goes on after a fault.", output=".command:Drill"
         )
     },
 )

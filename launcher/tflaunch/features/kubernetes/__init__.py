@@ -20,12 +20,12 @@ With --on kubernetes it runs in pods of --image: if COMMAND names a file here, t
         "kubernetes": Engine(
             "in Kubernetes pods",
             ("kubernetes.x-on=true",),
-            runs="tflaunch.features.kubernetes.cluster_runs:find_runs",
-            check="tflaunch.features.kubernetes.cluster_launch:problems_on_cluster",
+            runs=".cluster_runs:find_runs",
+            check=".cluster_launch:problems_on_cluster",
             is_elsewhere=True,
             field="kubernetes",
-            host_maker="tflaunch.features.kubernetes.cluster_objects:PodHosts",
-            detach="tflaunch.features.kubernetes.cluster_launch:start_in_cluster",
+            host_maker=".cluster_objects:PodHosts",
+            detach=".cluster_launch:start_in_cluster",
         )
     },
     options={
@@ -36,7 +36,7 @@ With --on kubernetes it runs in pods of --image: if COMMAND names a file here, t
             ("image", "Run the tasks in this image.", "container.image", False),
         )
     },
-    locations=(Location(("launcher.json",), "tflaunch.features.kubernetes.location:find_kubernetes_run"),),
-    watchers=(Watching("tflaunch.features.kubernetes.pod_state:PodEnds", "kubernetes"),),
-    verbs={"launcher": Verb("tflaunch.features.kubernetes.launcher_pod:launcher")},
+    locations=(Location(("launcher.json",), ".location:find_kubernetes_run"),),
+    watchers=(Watching(".pod_state:PodEnds", "kubernetes"),),
+    verbs={"launcher": Verb(".launcher_pod:launcher")},
 )

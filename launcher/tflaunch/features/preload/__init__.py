@@ -2,11 +2,11 @@
 
 from tflaunch.feature import Feature, Option, Verb
 
-_STARTER = "tflaunch.features.preload.preloading:Preloading"
+_STARTER = ".preloading:Preloading"
 
 FEATURE = Feature(
     fields=("preload", "warm"),
-    problems="tflaunch.features.preload.preloading:find_problems",
+    problems=".preloading:find_problems",
     task_starters={"preload": _STARTER, "warm": _STARTER},
     help={
         "up": """
@@ -24,10 +24,10 @@ imported it, where that is safe. --no-preload starts each by itself; --preload s
     },
     verbs={
         "warm": Verb(
-            "tflaunch.features.preload.command:warm",
+            ".command:warm",
             "More",
             "Start, list or end the processes that keep modules imported.",
-            output="tflaunch.features.preload.warm_servers:WarmServers",
+            output=".warm_servers:WarmServers",
         )
     },
 )

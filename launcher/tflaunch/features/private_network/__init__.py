@@ -2,6 +2,4 @@
 
 from tflaunch.feature import Feature
 
-FEATURE = Feature(
-    fields=("network: private",), problems="tflaunch.features.private_network.network_rules:find_problems"
-)
+FEATURE = Feature(fields=("network: private",), problems=".network_rules:find_problems")

@@ -21,24 +21,21 @@ A run that waits in the queue of `up --queue` is taken out of it, and --all empt
     options={
         "queue": Option(
             "Begin when no other run of this user holds the hosts and GPUs (`tflaunch queue`).",
-            check="tflaunch.features.queue.starter:check_start",
-            start="tflaunch.features.queue.starter:submit",
+            check=".starter:check_start",
+            start=".starter:submit",
         ),
         "matrix": Option(
             "Queue a run for each value of {matrix.NAME}; with several --matrix, for each combination.",
             "NAME=V1,V2",
             is_repeated=True,
-            check="tflaunch.features.queue.starter:check_start",
-            start="tflaunch.features.queue.starter:submit",
+            check=".starter:check_start",
+            start=".starter:submit",
         ),
     },
-    locations=(Location(("queued.json", "begins.json", "refused.json"), "tflaunch.features.queue.location:QueuedRun"),),
+    locations=(Location(("queued.json", "begins.json", "refused.json"), ".location:QueuedRun"),),
     verbs={
         "queue": Verb(
-            "tflaunch.features.queue.command:queue",
-            "Act on runs",
-            "Show the runs that wait for hosts and GPUs.",
-            output="tflaunch.features.queue.location:Waiting",
+            ".command:queue", "Act on runs", "Show the runs that wait for hosts and GPUs.", output=".location:Waiting"
         )
     },
 )

@@ -4,7 +4,5 @@ from tflaunch.feature import Feature, Verb
 
 FEATURE = Feature(
     uses=("kubernetes",),
-    verbs={
-        "render": Verb("tflaunch.features.render.command:render", "More", "Print a spec as files for another launcher.")
-    },
+    verbs={"render": Verb(".command:render", "More", "Print a spec as files for another launcher.")},
 )

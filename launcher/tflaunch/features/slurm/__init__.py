@@ -19,10 +19,7 @@ With --on slurm it is a Slurm job.
     },
     engines={
         "slurm": Engine(
-            "as a Slurm job",
-            submit="tflaunch.features.slurm.submission:submit_spec",
-            runs="tflaunch.features.slurm.jobs:find_runs",
-            check="tflaunch.features.slurm.submission:check_spec",
+            "as a Slurm job", submit=".submission:submit_spec", runs=".jobs:find_runs", check=".submission:check_spec"
         )
     },
     options={
@@ -35,12 +32,9 @@ With --on slurm it is a Slurm job.
             ("gpus_per_node", "Number of GPUs on each node.", "slurm.gpus-per-node"),
         )
     },
-    problems="tflaunch.features.slurm.allocation:find_warnings",
-    locations=(Location(("slurm.json",), "tflaunch.features.slurm.location:find_slurm_run"),),
-    watchers=(
-        Watching("tflaunch.features.slurm.supervise:GraceTime", "explain_term"),
-        Watching("tflaunch.features.slurm.lives:PastLimit", "past_limit"),
-    ),
-    discover={"slurm": "tflaunch.features.slurm.discovery:Slurm"},
-    verbs={"supervise": Verb("tflaunch.features.slurm.supervise:supervise")},
+    problems=".allocation:find_warnings",
+    locations=(Location(("slurm.json",), ".location:find_slurm_run"),),
+    watchers=(Watching(".supervise:GraceTime", "explain_term"), Watching(".lives:PastLimit", "past_limit")),
+    discover={"slurm": ".discovery:Slurm"},
+    verbs={"supervise": Verb(".supervise:supervise")},
 )

@@ -2,4 +2,4 @@
 
 from tflaunch.feature import Feature
 
-FEATURE = Feature(connectors={"ssh": "tflaunch.features.ssh.connectors:SshConnectors"})
+FEATURE = Feature(connectors={"ssh": ".connectors:SshConnectors"})
