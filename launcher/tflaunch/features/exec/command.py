@@ -24,7 +24,6 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.wording import listed
 from tflaunch.interruptible import handle_signals, wait_readable
 from tflaunch.plan import selectors
-from tflaunch.plan.model import Plan
 from tflaunch.tui import formatting, terminal
 from tflaunch.tui.screen import TaskLines, prefix
 from tflaunch_worker import fields
@@ -64,7 +63,12 @@ def exec_(words: tuple[str, ...], command: tuple[str, ...], on_all: bool) -> int
     directory, wanted = choose(words)
     if on_all and wanted:
         raise click.UsageError(f"--all is for all hosts, so that {shlex.join(wanted)} is not expected here")
-    task = "" if on_all else _require_task(runs.plan_of(directory), wanted)
+    task = ""
+    if not on_all:
+        _require_no_more(wanted, 1)
+        task, *others = selectors.select_tasks(runs.plan_of(directory), wanted)
+        if others and not (wanted and wanted[0].startswith("host=")):
+            raise click.UsageError(f"name one TASK of {listed([task, *others])}; --all runs a COMMAND on all hosts")
     has_terminal = not on_all and sys.stdin.isatty() and sys.stdout.isatty()
     terminal = OwnTerminal(sys.stdin.fileno()) if has_terminal else None
     remote = RemoteCommands(directory, terminal)
@@ -82,14 +86,6 @@ def exec_(words: tuple[str, ...], command: tuple[str, ...], on_all: bool) -> int
     finally:
         remote.close()
     return _tell_end(ended, on_all)
-
-
-def _require_task(plan: Plan, wanted: Sequence[str]) -> str:
-    _require_no_more(wanted, 1)
-    tasks = selectors.select_tasks(plan, wanted)
-    if len(tasks) > 1 and not (wanted and wanted[0].startswith("host=")):
-        raise click.UsageError(f"name one TASK of {listed(tasks)}; --all runs a COMMAND on all hosts")
-    return tasks[0]
 
 
 def _require_no_more(words: Sequence[str], number: int) -> None:

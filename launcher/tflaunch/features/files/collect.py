@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
@@ -282,8 +282,6 @@ class CollectedFiles:
 
     def forget_parts(self) -> None:
         """Remove the directories of incomplete files that are empty."""
-        for directory in (self._parts, self._parts.parent):
-            try:
-                directory.rmdir()
-            except OSError:
-                return  # there are incomplete files, for the next attempt
+        with suppress(OSError):  # there are incomplete files, for the next attempt
+            self._parts.rmdir()
+            self._parts.parent.rmdir()

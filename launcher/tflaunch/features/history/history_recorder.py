@@ -61,20 +61,14 @@ class HistoryWriter:
             self._is_whole = False
         if self._is_whole:
             self._is_whole = False
-            self._append(line)
+            with open(os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC), "wb") as file:
+                file.write(line)
         else:
-            self._rewrite()
+            new = self._path.with_suffix(".new")
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.writelines(self._lines)
+            new.replace(self._path)
         self._is_whole = True
-
-    def _append(self, line: bytes) -> None:
-        with open(os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC), "wb") as file:
-            file.write(line)
-
-    def _rewrite(self) -> None:
-        new = self._path.with_suffix(".new")
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.writelines(self._lines)
-        new.replace(self._path)
 
 
 def _line(moment: Moment, most: int) -> bytes:

@@ -43,11 +43,9 @@ class Recorder(Watcher):
 
     def begin(self) -> None:
         """Begin while agents start: later, it would delay the first tasks."""
-        self._thread = threading.Thread(target=self._write, daemon=True)
+        about = (self.supervision.config.directory.path, self.job.original)
+        self._thread = threading.Thread(target=write, args=about, daemon=True)
         self._thread.start()
-
-    def _write(self) -> None:
-        write(self.supervision.config.directory.path, self.job.original)
 
     def finish(self, run: Run) -> None:
         """Wait until the record is written."""
