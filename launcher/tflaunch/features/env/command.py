@@ -14,6 +14,7 @@ from tflaunch.plan import placeholders, task_env
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch_worker.inspect import interpreter
 
+_BY_HAND = "-by-hand"  # ends the name of a run whose tasks are started by hand
 _SHELL_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _OF_SHELLS = (
     r"_|BASH.*|CDPATH|COMP_.*|COPROC|DIRSTACK|E?[UG]ID|ENV|EPOCH.*|ERRNO|FCEDIT|FIGNORE|FUNCNAME|FUNCNEST|GLOBIGNORE|GROUPS"
@@ -52,7 +53,7 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
     if unknown:
         hint = 'give it in the spec, for example "localhost:12345"'
         warn(spec, [Problem("warning", unknown[0], "its port is chosen only at the start", hint)])
-    made = placeholders.shown(made, run_by_hand(made))
+    made = placeholders.shown(made, made.name + _BY_HAND)
     click.echo(shell_exports(made, _settled(made, made.find(task))))
 
 
@@ -64,14 +65,9 @@ def _settled(plan: Plan, task: TaskPlan) -> TaskPlan:
     return task._replace(env={**task.env, "TF_USE_LEGACY_KERAS": "1" if is_legacy else "0"})
 
 
-def run_by_hand(plan: Plan) -> str:
-    """Return the name of a run whose tasks are started by hand."""
-    return f"{plan.name}-by-hand"
-
-
 def shell_exports(plan: Plan, task: TaskPlan) -> str:
     """Return shell commands that prepare a shell to run the task's command by hand."""
-    env = task_env.for_attempt(task.env, run_by_hand(plan), 0)
+    env = task_env.for_attempt(task.env, plan.name + _BY_HAND, 0)
     lines = [f"export {name}={secret_in_shell(source)}" for name, source in sorted(plan.secrets.items())]
     lines += [f"unset {name}" for name in task.unset]  # some of the secrets come from these
     for name in task_env.BY_AGENTS:

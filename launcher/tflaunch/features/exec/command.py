@@ -12,7 +12,7 @@ import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -33,6 +33,9 @@ _LIKE_A_TASK = re.compile(r"\b(chief|worker|ps|evaluator)[-/](\d+)$")  # as cont
 _TASK = r"\1:\2"
 _MOST_WORDS = 48 * 1024  # bytes, of what a supervisor takes in one request
 _NO_TERMINAL = {"columns": 0, "rows": 0}
+
+Ends = dict[str, tuple[int, str]]
+"""The exit code of a command on each host, and the problem if it is not its own."""
 
 Show = Callable[[str, str, bytes], None]
 """Shows some output: the host, ``output`` or ``errors``, and the bytes."""
@@ -97,7 +100,7 @@ def _require_no_more(words: Sequence[str], number: int) -> None:
         raise click.UsageError(f"{more!r} is not expected here; a COMMAND goes after `--`: {usage}")
 
 
-def _tell_end(ended: dict[str, Ended], on_all: bool) -> int:
+def _tell_end(ended: Ends, on_all: bool) -> int:
     for host, (code, problem) in ended.items():
         if on_all and code:
             say(f"{host}: {problem or f'exit code {code}'}")
@@ -130,13 +133,6 @@ class _Lines:
             _show(host, what, lines.flush())
 
 
-class Ended(NamedTuple):
-    """The exit code of a command on a host, and the ``problem`` if it is not its own."""
-
-    code: int
-    problem: str
-
-
 class RemoteCommands:
     """A command on the host of a task, or on all hosts."""
 
@@ -150,7 +146,7 @@ class RemoteCommands:
         self._stdin: int | None = None
         self._room = WINDOW
         self._hosts: list[str] = []
-        self._ended: dict[str, Ended] = {}
+        self._ended: Ends = {}
         try:
             self._client = ControlClient(directory)
         except runs.NoSupervisorError as error:
@@ -171,7 +167,7 @@ class RemoteCommands:
         self._hosts = fields.texts(begun, "hosts")
         return self._hosts
 
-    def run(self, show: Show, stdin: int | None) -> dict[str, Ended]:
+    def run(self, show: Show, stdin: int | None) -> Ends:
         """Pass on input and output until the command has ended; return its end per host.
 
         ``stdin`` is the descriptor with the input for the only host, None for no input.
@@ -225,7 +221,7 @@ class RemoteCommands:
         if kind == "refused":
             raise TflaunchError(str(message.get("reason")), EXIT_INTERNAL)
         if kind == "exec_ended":
-            self._ended[host] = Ended(fields.integer(message, "code"), fields.text(message, "problem"))
+            self._ended[host] = (fields.integer(message, "code"), fields.text(message, "problem"))
         elif message.get("what") == "took":
             self._room += fields.integer(message, "size")
         elif kind == "exec_told":
