@@ -1,6 +1,6 @@
 """Serve a run's Prometheus metrics on this machine's loopback address."""
 
-import threading
+import queue
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -75,16 +75,12 @@ class Metrics(Watcher):
         return (*families(status, time.time()), *_of_supervisor(status.run)) if status is not None else ()
 
     def _status(self) -> Status | None:
-        answered = threading.Event()
-        answers: list[Status] = []
-
-        def take(status: Status) -> None:
-            answers.append(status)
-            answered.set()
-
-        self.supervision.mailbox.call(lambda: self.supervision.measured(take))
-        answered.wait(_PATIENCE)
-        return answers[0] if answers else None
+        answers: queue.SimpleQueue[Status] = queue.SimpleQueue()
+        self.supervision.mailbox.call(lambda: self.supervision.measured(answers.put))
+        try:
+            return answers.get(timeout=_PATIENCE)
+        except queue.Empty:
+            return None
 
 
 def families(status: Status, now: float) -> list[Metric]:

@@ -10,7 +10,6 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,7 +87,6 @@ class Notifier(Watcher):
         assert self.job.original.notify is not None
         self._plan = self.job.original.notify
         self._path = supervision.config.directory.path
-        self._record = partial(supervision.journal.note, RECORD_KIND)
         self._say = supervision.say
         self._names: set[str] = set()  # of the occurrences of which the user was notified
         self._running: list[subprocess.Popen[bytes]] = []
@@ -122,7 +120,7 @@ class Notifier(Watcher):
                 self._names.add(occurrence.name)
                 try:
                     self._running.append(self._start(occurrence))
-                    self._record(name=occurrence.name)
+                    self.supervision.journal.note(RECORD_KIND, name=occurrence.name)
                 except OSError as error:
                     self._say(f"warning: notify.exec: {error.filename or self._plan.exec[0]}: {error.strerror}")
 
