@@ -149,14 +149,9 @@ def _steady_rate(points: Sequence[tuple[float, float]], room: float) -> float | 
         return None
     if rate * span < max(_LEAST_GROWTH, _LEAST_SHARE * points[-1][1]):
         return None
-    return rate if _is_steady(points, span, rate) else None
-
-
-def _is_steady(points: Sequence[tuple[float, float]], span: float, rate: float) -> bool:
-    """Whether each part of the time has its part of the growth."""
-    began = points[0][0]
-    edges = [_size_at(points, began + span * number / _PARTS) for number in range(_PARTS + 1)]
-    return all(later - earlier >= _STEADY * rate * span / _PARTS for earlier, later in pairwise(edges))
+    edges = [_size_at(points, points[0][0] + span * number / _PARTS) for number in range(_PARTS + 1)]
+    growths = [later - earlier for earlier, later in pairwise(edges)]
+    return rate if min(growths) >= _STEADY * rate * span / _PARTS else None
 
 
 def _size_at(points: Sequence[tuple[float, float]], at: float) -> float:
