@@ -196,12 +196,21 @@ class Code(NamedTuple):
     def parts(self, wanted: Iterable[tuple[str, int]]) -> Iterator[Piece]:
         """Yield the missing parts of contents; ``wanted``: hashes, and bytes on the host.
 
+        The agent detects other content than what was offered.
+
         Raises:
             OSError: a file can no longer be read.
         """
         files = {file.sha256: file for file in self.files}
-        for sha256, offset in wanted:
-            yield from _parts_of(self.source_of(files[sha256]), files[sha256], offset)
+        for sha256, present in wanted:
+            file, offset, is_last = files[sha256], present, False
+            with self.source_of(file).open("rb") as stream:
+                stream.seek(offset)
+                while not is_last:
+                    data = stream.read(min(PART, file.size - offset))  # up to its recorded size: it may grow
+                    is_last = offset + len(data) >= file.size or not data
+                    yield Piece({"sha256": file.sha256, "offset": offset, "is_last": is_last}, data)
+                    offset += len(data)
 
     def upload(self, begin: Begin, failed: Callable[[str], None]) -> CodeUpload:
         """Return an upload to one agent, which begins calls with ``begin``."""
@@ -304,16 +313,3 @@ def _copy(source: Path, file: File, target: Path) -> bool:
         with suppress(OSError):  # its directory could not be created
             target.unlink(missing_ok=True)
     return has_all
-
-
-def _parts_of(path: Path, file: File, offset: int) -> Iterator[Piece]:
-    """Yield a file's parts up to its recorded size; the agent detects other content."""
-    with path.open("rb") as stream:
-        stream.seek(offset)
-        while True:
-            data = stream.read(min(PART, file.size - offset))
-            is_last = offset + len(data) >= file.size or not data
-            yield Piece({"sha256": file.sha256, "offset": offset, "is_last": is_last}, data)
-            if is_last:
-                return
-            offset += len(data)

@@ -46,7 +46,16 @@ class CommandConnectors(bootstrap.BootConnectors):
         Raises:
             TflaunchError: the host needs a discovery engine that is not installed here.
         """
-        return CommandConnector(self, host, _access_to(host))
+        if host.docker is not None:
+            return CommandConnector(self, host, CommandAccess(("docker", "exec", "--interactive", host.docker)))
+        name, _, handle = (host.engine or "").partition(":")
+        try:
+            engine = base.find_engine(name)
+            words = engine.words(host.host, handle) or ()
+        except NotFoundError as error:
+            raise TflaunchError(f"{host.host}: {error}; {error.hint}", EXIT_USAGE) from None
+        access = CommandAccess(tuple(words), engine.holds, is_over=lambda: engine.is_over(handle))
+        return CommandConnector(self, host, access)
 
 
 class CommandConnector:
@@ -187,15 +196,3 @@ class CommandLink:
         if not self._is_kept:
             self._process.terminate()
         self._process = None
-
-
-def _access_to(host: HostPlan) -> CommandAccess:
-    if host.docker is not None:
-        return CommandAccess(("docker", "exec", "--interactive", host.docker))
-    name, _, handle = (host.engine or "").partition(":")
-    try:
-        engine = base.find_engine(name)
-        words = engine.words(host.host, handle) or ()
-    except NotFoundError as error:
-        raise TflaunchError(f"{host.host}: {error}; {error.hint}", EXIT_USAGE) from None
-    return CommandAccess(tuple(words), engine.holds, is_over=lambda: engine.is_over(handle))
