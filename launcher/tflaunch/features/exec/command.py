@@ -88,7 +88,12 @@ def exec_(words: tuple[str, ...], command: tuple[str, ...], on_all: bool) -> int
         raise TflaunchError(str(error), EXIT_INTERNAL) from None
     finally:
         remote.close()
-    return _tell_end(ended, on_all)
+    for host, (code, problem) in ended.items():
+        if on_all and code:
+            say(f"{host}: {problem or f'exit code {code}'}")
+        elif problem:
+            say(problem)
+    return next((code for code, _ in ended.values() if code), 0)
 
 
 def _require_no_more(words: Sequence[str], number: int) -> None:
@@ -98,15 +103,6 @@ def _require_no_more(words: Sequence[str], number: int) -> None:
     if more:
         usage = f"tflaunch exec {_LIKE_A_TASK.sub(_TASK, known)} -- {more}"
         raise click.UsageError(f"{more!r} is not expected here; a COMMAND goes after `--`: {usage}")
-
-
-def _tell_end(ended: Ends, on_all: bool) -> int:
-    for host, (code, problem) in ended.items():
-        if on_all and code:
-            say(f"{host}: {problem or f'exit code {code}'}")
-        elif problem:
-            say(problem)
-    return next((code for code, _ in ended.values() if code), 0)
 
 
 def _show(host: str, what: str, data: bytes) -> None:
