@@ -17,8 +17,13 @@ from tflaunch.features.prune import drills
 from tflaunch.store import run_dir
 from tflaunch_worker import FILES_NAME, linux
 
-_PLACES = {"code": FILES_NAME, "setup": "setups", "agent": "agents", "drill": drills.PLACE}
-"""Kinds of what is cached, and where below TFLAUNCH_HOME."""
+KINDS = {
+    "code": (FILES_NAME, "cached files of synced code"),
+    "setup": ("setups", "environments that `setup` has made"),
+    "agent": ("agents", "cached agents of other versions"),
+    "drill": (drills.PLACE, "copies of directories, of drills"),
+}
+"""Kinds of what is cached: where below TFLAUNCH_HOME, and what it is."""
 _NAME = re.compile(r"(\.pruned-)*([0-9a-z]{64})(\.new)?", re.ASCII)  # `.new`: `boot` was unpacking it
 PATIENCE = 86_400.0
 """Seconds for which what is cached is kept, whatever the retention: an agent that uses it may be starting."""
@@ -38,7 +43,7 @@ def find_cached(older_than: float, now: float) -> list[Cached]:
     home = run_dir.home()
     return [
         Cached(kind, path, tree_size(path) if path.is_dir() else path.lstat().st_blocks * 512)
-        for kind, place in _PLACES.items()
+        for kind, (place, _) in KINDS.items()
         for path in sorted(home.glob(f"{place}/*"))
         if is_directory(path.parent) and _is_unused(kind, path, limit)
     ]

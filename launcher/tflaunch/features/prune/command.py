@@ -12,19 +12,13 @@ from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import Duration, WholeNumber, json_option, print_json, say
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain.wording import memory
-from tflaunch.features.prune.agent_caches import Cached, remove_cached
+from tflaunch.features.prune.agent_caches import KINDS, Cached, remove_cached
 from tflaunch.features.prune.prune import Findings, KeptRun, OldRun, find_named, find_old, hosts_with_copies, remove_run
 from tflaunch.plan.model import RetentionPlan
 from tflaunch_worker.readable import age_words, duration_words
 
 _KEEP = 10
 _OLDER_THAN = 7 * 86400.0  # seconds
-_KINDS = {
-    "code": "cached files of synced code",
-    "setup": "environments that `setup` has made",
-    "agent": "cached agents of other versions",
-    "drill": "copies of directories, of drills",
-}
 
 
 @click.command()
@@ -181,14 +175,14 @@ def _described(run: OldRun, with_hosts: bool) -> str:
 
 
 def _by_kind(cached: Sequence[Cached]) -> dict[str, RemovedCache]:
-    sizes = {kind: [each.size for each in cached if each.kind == kind] for kind in _KINDS}
+    sizes = {kind: [each.size for each in cached if each.kind == kind] for kind in KINDS}
     return {kind: RemovedCache(count=len(of_kind), size=sum(of_kind)) for kind, of_kind in sizes.items()}
 
 
 def _counted(cached: Sequence[Cached]) -> Iterator[str]:
     for kind, removed in _by_kind(cached).items():
         if removed["count"]:
-            yield f"{_KINDS[kind]}: {removed['count']}, {memory(removed['size'])}"
+            yield f"{KINDS[kind][1]}: {removed['count']}, {memory(removed['size'])}"
 
 
 def _size(runs: Sequence[OldRun], cached: Sequence[Cached]) -> int:
