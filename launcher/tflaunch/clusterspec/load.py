@@ -23,6 +23,7 @@ else:
 
 MAX_DEPTH = 32
 MAX_VALUES = 200_000
+_TOO_DEEP = "is nested too deeply", f"use at most {MAX_DEPTH} levels"
 
 _EXPANDED = ("env", "workdir", "hosts", "discover", "roles.*.env", "roles.*.workdir", "sidecars.*.env", "tensorboard")
 _DOTTED_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){64}""", re.ASCII)
@@ -67,11 +68,17 @@ def parse_spec_file(file: SpecFile) -> Any:
     Raises:
         SpecError: the text is not valid in its format, or too large.
     """
+    parsers = {".json": _parse_json, ".yaml": _parse_yaml, ".yml": _parse_yaml, ".toml": _parse_toml}
     try:
-        data = _parse(file)
+        parse = parsers.get(file.suffix.lower())
+        if parse is None:
+            raise _unknown_format(file)
+        data = parse(file.text)
         _check_size(data)
     except SpecFileError as error:
         raise SpecError(file.source, [error.problem]) from None
+    except RecursionError:
+        raise SpecError(file.source, [Problem.error("", *_TOO_DEEP)]) from None
     return data
 
 
@@ -96,11 +103,7 @@ def spec_from_data(source: str, data: Any, environ: Mapping[str, str] | None, di
 
 
 def _spec_of(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
-    """Return the spec in plain data, without defaults of the user.
-
-    Raises:
-        SpecError: the spec is invalid; lists all problems.
-    """
+    """Return the spec in plain data, without defaults of the user; raises as `spec_from_data`."""
     unset: list[Problem] = []
     data = _expand(data, (), environ, unset)
     result = validate_data(data)
@@ -148,17 +151,6 @@ def apply_settings(source: str, data: dict[str, Any], settings: Sequence[str]) -
 def job_name_from(text: str) -> str:
     """Return a valid job name derived from a text."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63] or "job"
-
-
-def _parse(file: SpecFile) -> Any:
-    parsers = {".json": _parse_json, ".yaml": _parse_yaml, ".yml": _parse_yaml, ".toml": _parse_toml}
-    parser = parsers.get(file.suffix.lower())
-    if parser is None:
-        raise _unknown_format(file)
-    try:
-        return parser(file.text)
-    except RecursionError:
-        raise SpecFileError("is nested too deeply", f"use at most {MAX_DEPTH} levels") from None
 
 
 def _unknown_format(file: SpecFile) -> SpecFileError:
@@ -215,7 +207,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _parse_toml(text: str) -> Any:
     if _DOTTED_KEY.search(text):  # tomllib's memory grows with the square of a key's parts
-        raise SpecFileError("is nested too deeply", f"use at most {MAX_DEPTH} levels")
+        raise SpecFileError(*_TOO_DEEP)
     try:
         return tomllib.loads(text, parse_float=WrittenFloat)
     except tomllib.TOMLDecodeError as error:
@@ -228,11 +220,7 @@ def _parse_toml(text: str) -> Any:
 def _parse_yaml(text: str) -> Any:
     from tflaunch.clusterspec import yaml  # takes 13 ms, and most specs are JSON
 
-    try:
-        return yaml.parse_yaml(text)
-    except yaml.YamlError as error:
-        hint = "put text with a colon in quotes" if "mapping values" in str(error) else "correct it there"
-        raise SpecFileError(f"is not usable YAML: {error}", hint, error.where) from None
+    return yaml.parse_yaml(text)
 
 
 def _check_size(data: Any) -> None:

@@ -8,18 +8,16 @@ from typing import Any
 
 import yaml
 
+from tflaunch.clusterspec.spec_file import SpecFileError
 from tflaunch.clusterspec.values import WrittenFloat
 
 _MERGE = "tag:yaml.org,2002:merge"
 _MOST_MERGED = 100_000
 
 
-class YamlError(Exception):
-    """Error for YAML that a spec cannot use; ``where`` is its line and column."""
-
-    def __init__(self, message: str, mark: yaml.Mark | None) -> None:
-        super().__init__(message)
-        self.where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+def _unusable(message: str, mark: yaml.Mark | None, hint: str = "correct it there") -> SpecFileError:
+    where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    return SpecFileError(f"is not usable YAML: {message}", hint, where)
 
 
 class _Loader(yaml.SafeLoader):
@@ -36,7 +34,7 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         tag = getattr(event, "tag", None)
         if tag not in (None, "!"):
-            raise YamlError(f"the tag {tag!r:.80} cannot be used in a spec", event.start_mark)
+            raise _unusable(f"the tag {tag!r:.80} cannot be used in a spec", event.start_mark)
         return super().compose_node(parent, index)
 
 
@@ -59,9 +57,9 @@ def _construct_mapping(loader: _Loader, node: yaml.MappingNode) -> Any:
             continue
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str):
-            raise YamlError(f"the key {key!r:.40} is not text", key_node.start_mark)
+            raise _unusable(f"the key {key!r:.40} is not text", key_node.start_mark)
         if key in result:
-            raise YamlError(f"the key {key!r} occurs twice", key_node.start_mark)
+            raise _unusable(f"the key {key!r} occurs twice", key_node.start_mark)
         result[key] = loader.construct_object(value_node, deep=True)  # a merge needs the content of an anchor
     for source in merges:
         _merge(loader, result, source)
@@ -72,10 +70,10 @@ def _merge(loader: _Loader, into: dict[Any, Any], source: yaml.Node) -> None:
     for node in source.value if isinstance(source, yaml.SequenceNode) else [source]:
         defaults = loader.construct_object(node, deep=True)
         if not isinstance(defaults, dict):
-            raise YamlError("<< can only bring the fields of an object", node.start_mark)
+            raise _unusable("<< can only bring the fields of an object", node.start_mark)
         loader.merged += len(defaults) + 1
         if loader.merged > _MOST_MERGED:
-            raise YamlError("<< brings too many fields", node.start_mark)
+            raise _unusable("<< brings too many fields", node.start_mark)
         for key, value in defaults.items():
             into.setdefault(key, value)
 
@@ -88,16 +86,18 @@ def parse_yaml(text: str) -> Any:
     """Return the single document in a YAML text.
 
     Raises:
-        YamlError: the text is not YAML, or uses a feature that a spec does not allow.
+        SpecFileError: the text is not YAML, or uses a feature that a spec does not allow.
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a subclass of SafeLoader
     except yaml.MarkedYAMLError as error:
-        is_cycle = "recursive" in (error.problem or "")
-        if error.problem_mark and "'\\t'" in (error.problem or ""):
-            message = f"line {error.problem_mark.line + 1} is indented with a tab; YAML allows only spaces"
-            raise YamlError(message, error.problem_mark) from None
-        parts = ["it refers to itself"] if is_cycle else [part for part in (error.context, error.problem) if part]
-        raise YamlError(", ".join(parts) or "syntax error", error.problem_mark) from None
+        mark, problem = error.problem_mark, error.problem or ""
+        if mark and "'\\t'" in problem:
+            message = f"line {mark.line + 1} is indented with a tab; YAML allows only spaces"
+            raise _unusable(message, mark) from None
+        if "mapping values" in problem:
+            raise _unusable(problem, mark, "put text with a colon in quotes") from None
+        parts = ["it refers to itself"] if "recursive" in problem else filter(None, (error.context, problem))
+        raise _unusable(", ".join(parts) or "syntax error", mark) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise YamlError(str(error).splitlines()[0], None) from None
+        raise _unusable(str(error).splitlines()[0], None) from None
