@@ -27,6 +27,7 @@ from tflaunch.clusterspec.validators import (
     Omittable,
     SecretName,
     SetupCommands,
+    SetupFiles,
     Source,
     SpareHosts,
     SshDestination,
@@ -36,6 +37,7 @@ from tflaunch.clusterspec.validators import (
     list_of,
     not_a_number,
     object_of,
+    omitted,
     secret_source,
 )
 from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, OCCASIONS, Occasion, RoleName, Strategy
@@ -55,9 +57,9 @@ SERVED_BY_FEATURES = (
 class Resources(Part):
     """What each task gets from the scheduler that `render` or `--on` addresses."""
 
-    cpu: Omittable[engine_fields.Cores] = Field(default=None, description="number of cores")
-    memory: Omittable[engine_fields.Memory] = Field(default=None, description="memory, in Mi or Gi")
-    gpu: Omittable[Count] = Field(default=None, description="number of GPUs, for tasks that train")
+    cpu: Omittable[engine_fields.Cores] = omitted("number of cores")
+    memory: Omittable[engine_fields.Memory] = omitted("memory, in Mi or Gi")
+    gpu: Omittable[Count] = omitted("number of GPUs, for tasks that train")
     features: Annotated[tuple[engine_fields.NodeFeature, ...], list_of('a list such as ["a100"]')] = Field(
         default=(), description="what its node must have: features of Slurm, labels of Kubernetes as name=value"
     )
@@ -77,16 +79,14 @@ class PodTemplate(Part):
 class Role(Part):
     """What differs for the tasks of one role."""
 
-    command: Omittable[Command] = Field(default=None, description="command of the role's tasks, instead of the spec's")
+    command: Omittable[Command] = omitted("command of the role's tasks, instead of the spec's")
     env: Environment = Field(default={}, description="environment variables, beside those of the spec")
-    workdir: Omittable[Text] = Field(default=None, description="working directory, relative to the spec's file")
-    setup: Omittable[SetupCommands] = Field(
-        default=None, description="what prepares hosts for these tasks, instead of the spec's; [] for nothing"
+    workdir: Omittable[Text] = omitted("working directory, relative to the spec's file")
+    setup: Omittable[SetupCommands] = omitted(
+        "what prepares hosts for these tasks, instead of the spec's; [] for nothing"
     )
-    setup_files: Omittable[Annotated[tuple[Text, ...], list_of('a list such as ["uv.lock"]')]] = Field(
-        default=None, description="files on which that depends, instead of the spec's"
-    )
-    gpus: Omittable[Count] = Field(default=None, description="number of GPUs that each task sees")
+    setup_files: Omittable[SetupFiles] = omitted("files on which that depends, instead of the spec's")
+    gpus: Omittable[Count] = omitted("number of GPUs that each task sees")
     resources: Resources = Field(
         default_factory=Resources, description="what differs from the resources of the container"
     )
@@ -109,29 +109,23 @@ class Sidecar(Part):
 class Secret(Part):
     """Where the launcher finds the value of a secret: in one of these places."""
 
-    env: Omittable[SecretName] = Field(default=None, description="variable of the launcher's environment")
-    file: Omittable[Text] = Field(default=None, description="path of a file, relative to the spec's file")
+    env: Omittable[SecretName] = omitted("variable of the launcher's environment")
+    file: Omittable[Text] = omitted("path of a file, relative to the spec's file")
 
 
 class Host(Part):
     """How to reach a host, and what differs there."""
 
-    ssh: Omittable[SshDestination] = Field(default=None, description="where ssh connects to, as user@address:port")
-    docker: Omittable[ContainerName] = Field(default=None, description="name or id of the container that the host is")
-    address: Omittable[HostName] = Field(default=None, description="name or address by which the other hosts reach it")
-    identity_file: Omittable[Text] = Field(default=None, description="path of the private key to log in with")
-    python: Omittable[Text] = Field(
-        default=None, description="path of the interpreter that `python` means in a command"
-    )
-    workdir: Omittable[Text] = Field(default=None, description="working directory of the tasks there")
-    setup: Omittable[SetupCommands] = Field(
-        default=None, description="what prepares this host, instead of the spec's; [] for nothing"
-    )
-    setup_files: Omittable[Annotated[tuple[Text, ...], list_of('a list such as ["uv.lock"]')]] = Field(
-        default=None, description="files on which that depends, instead of the spec's"
-    )
+    ssh: Omittable[SshDestination] = omitted("where ssh connects to, as user@address:port")
+    docker: Omittable[ContainerName] = omitted("name or id of the container that the host is")
+    address: Omittable[HostName] = omitted("name or address by which the other hosts reach it")
+    identity_file: Omittable[Text] = omitted("path of the private key to log in with")
+    python: Omittable[Text] = omitted("path of the interpreter that `python` means in a command")
+    workdir: Omittable[Text] = omitted("working directory of the tasks there")
+    setup: Omittable[SetupCommands] = omitted("what prepares this host, instead of the spec's; [] for nothing")
+    setup_files: Omittable[SetupFiles] = omitted("files on which that depends, instead of the spec's")
     env: Environment = Field(default={}, description="environment variables of the tasks there")
-    gpus: Omittable[Count] = Field(default=None, description="number of GPUs that the tasks there share")
+    gpus: Omittable[Count] = omitted("number of GPUs that the tasks there share")
     engine: Internal[str | None] = Field(
         default=None, exclude=True, description="what has found the host and reaches it, as NAME:HANDLE (see `engines`)"
     )
@@ -204,12 +198,10 @@ class Timeouts(Part):
     connect: Duration = Field(default=10.0, description="limit for reaching a host")
     heartbeat: Duration = Field(default=5.0, description="silence after which a link is given up and made again")
     grace: Duration = Field(default=10.0, description="time that a task has to end after `stop_signal`, before KILL")
-    lease: Omittable[Duration] = Field(
-        default=None, description="time that tasks go on without a supervisor; default: 30s on other hosts, else 0"
+    lease: Omittable[Duration] = omitted(
+        "time that tasks go on without a supervisor; default: 30s on other hosts, else 0"
     )
-    finish: Omittable[Duration] = Field(
-        default=None, description="limit for the other tasks to end once the job has succeeded"
-    )
+    finish: Omittable[Duration] = omitted("limit for the other tasks to end once the job has succeeded")
     setup: Duration = Field(default=1800.0, description="limit for `setup` on a host")
     lost_host: Duration = Field(
         default=900.0, description="time that a job waits for lost hosts without which it cannot go on; 0: not"
@@ -219,13 +211,13 @@ class Timeouts(Part):
         validate_default=True,
         description='silence that ends a job that hangs: "auto", learned from its longest healthy one; 0: never',
     )
-    deadline: Omittable[Duration] = Field(default=None, description="limit for the whole job, restarts included")
+    deadline: Omittable[Duration] = omitted("limit for the whole job, restarts included")
 
 
 class Container(Part):
     """The containers of tasks that run in pods, or for which a file is rendered."""
 
-    image: Omittable[engine_fields.Image] = Field(default=None, description="name of the image")
+    image: Omittable[engine_fields.Image] = omitted("name of the image")
     resources: Resources = Field(default_factory=Resources, description="resources of each task")
     volumes: Annotated[
         Mapping[engine_fields.MountPath, engine_fields.Volume], object_of('an object such as {"/data": "claim"}')
@@ -235,8 +227,8 @@ class Container(Part):
 class Kubernetes(PodTemplate):
     """Where and how pods are made, one for each task."""
 
-    context: Omittable[Text] = Field(default=None, description="context of kubectl; default: its current one")
-    namespace: Omittable[Text] = Field(default=None, description="namespace; default: that of the context")
+    context: Omittable[Text] = omitted("context of kubectl; default: its current one")
+    namespace: Omittable[Text] = omitted("namespace; default: that of the context")
     labels: Annotated[Mapping[Text, Text], object_of('an object such as {"team": "vision"}')] = Field(
         default={}, description="labels of the pods, and of what makes them"
     )
@@ -244,15 +236,14 @@ class Kubernetes(PodTemplate):
         default={}, description="annotations of the pods, and of what makes them"
     )
     pending: Duration = Field(default=600.0, description="limit for a pod to run")
-    launcher_image: Omittable[Text] = Field(
-        default=None,
-        description="image with tflaunch and kubectl for the supervisor of `up -d`; default: that of the tasks",
+    launcher_image: Omittable[Text] = omitted(
+        "image with tflaunch and kubectl for the supervisor of `up -d`; default: that of the tasks"
     )
     launcher: PodTemplate = Field(
         default_factory=PodTemplate, description="what differs for the pod of the supervisor of `up -d`"
     )
-    run_volume: Omittable[engine_fields.Claim] = Field(
-        default=None, description="PersistentVolumeClaim on which the supervisor of `up -d` has the run directory"
+    run_volume: Omittable[engine_fields.Claim] = omitted(
+        "PersistentVolumeClaim on which the supervisor of `up -d` has the run directory"
     )
     keep: Duration = Field(
         default=3600.0, description="how long the supervisor of `up -d` keeps the directory of a run that has ended"
@@ -265,8 +256,8 @@ class Spec(Part):
     model_config = ConfigDict(title="tflaunch cluster spec")
 
     name: Name = Field(default="job", description="name of the job; default: the stem of the file's name")
-    strategy: Omittable[Strategy] = Field(
-        default=None, description="tf.distribute strategy of the program; default: the one that the roles ask for"
+    strategy: Omittable[Strategy] = omitted(
+        "tf.distribute strategy of the program; default: the one that the roles ask for"
     )
     cluster: Annotated[Mapping[Text, Members], object_of('an object such as {"worker": 2}')] = Field(
         description="tasks of each role: a number of local ones, or their addresses"
@@ -274,17 +265,15 @@ class Spec(Part):
     discover: Annotated[Mapping[RoleName, Source], object_of('an object such as {"worker": "dns:worker"}')] = Field(
         default={}, description="where the addresses of a role are found when the job starts"
     )
-    command: Omittable[Command] = Field(
-        default=None, description="command of every task, as a list of words or as text"
-    )
+    command: Omittable[Command] = omitted("command of every task, as a list of words or as text")
     roles: Annotated[Mapping[Text, Role], object_of('an object such as {"worker": {"gpus": 1}}')] = Field(
         default={}, description="settings of single roles"
     )
     sidecars: Annotated[
         Mapping[Name, Sidecar], object_of('an object such as {"name": {"command": ["sh", "run.sh"]}}')
     ] = Field(default={}, description="processes outside TF_CONFIG, by their names")
-    tensorboard: Omittable[Text] = Field(
-        default=None, description="directory of event files that TensorBoard shows, relative to the chief's workdir"
+    tensorboard: Omittable[Text] = omitted(
+        "directory of event files that TensorBoard shows, relative to the chief's workdir"
     )
     hosts: Annotated[Mapping[HostKey, Host], object_of('an object such as {"h1": {"gpus": 4}}', apart=DISCOVER)] = (
         Field(
@@ -296,7 +285,7 @@ class Spec(Part):
     secrets: Annotated[
         Mapping[SecretName, Annotated[Secret, secret_source]], object_of('an object such as {"KEY": {"file": "key"}}')
     ] = Field(default={}, description="environment variables of every task whose values are kept nowhere")
-    workdir: Omittable[Text] = Field(default=None, description="working directory, relative to the spec's file")
+    workdir: Omittable[Text] = omitted("working directory, relative to the spec's file")
     restart: Restart = Field(default_factory=Restart, description="how often a failed job is restarted")
     timeouts: Timeouts = Field(default_factory=Timeouts, description="time limits")
     stop_signal: StopSignal = Field(
@@ -305,28 +294,23 @@ class Spec(Part):
     retention: Retention = Field(
         default_factory=Retention, description="which earlier runs of the job are removed when a run has ended"
     )
-    notify: Omittable[Notify] = Field(default=None, description="command that is run when something happens")
-    success: Omittable[Literal["chief", "all"]] = Field(
-        default=None,
-        description="whose success ends the job: that of the chief or of all; default: as the strategy needs",
+    notify: Omittable[Notify] = omitted("command that is run when something happens")
+    success: Omittable[Literal["chief", "all"]] = omitted(
+        "whose success ends the job: that of the chief or of all; default: as the strategy needs"
     )
     legacy_keras: Annotated[Literal["auto", True, False], not_a_number] = Field(
         default="auto", description="whether tf.keras is Keras 2 (tf_keras)"
     )
-    sync: Omittable[Sync] = Field(default=None, description="files that are copied to other hosts")
-    setup: Omittable[SetupCommands] = Field(
-        default=None, description='commands that prepare each host once, such as "uv sync --frozen"'
-    )
-    setup_files: Omittable[Annotated[tuple[Text, ...], list_of('a list such as ["uv.lock"]')]] = Field(
-        default=None, description="files on which `setup` depends, beside those that it names"
-    )
+    sync: Omittable[Sync] = omitted("files that are copied to other hosts")
+    setup: Omittable[SetupCommands] = omitted('commands that prepare each host once, such as "uv sync --frozen"')
+    setup_files: Omittable[SetupFiles] = omitted("files on which `setup` depends, beside those that it names")
     collect: Annotated[tuple[Text, ...], list_of('a list of paths such as ["outputs/**"]')] = Field(
         default=(), description="files below the working directories that are fetched when the job ends, with *, ?, **"
     )
-    checkpoints: Omittable[Checkpoints] = Field(
-        default=None, description="copy finished checkpoints to other disks, and put the newest where tasks start"
+    checkpoints: Omittable[Checkpoints] = omitted(
+        "copy finished checkpoints to other disks, and put the newest where tasks start"
     )
-    elastic: Omittable[Elastic] = Field(default=None, description="whether the job goes on with fewer workers")
+    elastic: Omittable[Elastic] = omitted("whether the job goes on with fewer workers")
     spares: SpareHosts = Field(
         default=0, description="hosts that take the place of lost ones: their names, or how many of the last hosts"
     )
@@ -335,9 +319,8 @@ class Spec(Part):
         validate_default=True,
         description='modules that each host imports once for all its tasks; "auto": what their programs import first',
     )
-    warm: Omittable[Duration] = Field(
-        default=None,
-        description='how long a process with these modules (default: ["tensorflow"]) stays unused for later runs',
+    warm: Omittable[Duration] = omitted(
+        'how long a process with these modules (default: ["tensorflow"]) stays unused for later runs'
     )
     network: Literal["fenced", "fenced-or-fail", "private", "open"] = Field(
         default="fenced",
@@ -348,9 +331,7 @@ class Spec(Part):
         Mapping[engine_fields.OptionName, engine_fields.OptionValue],
         object_of('an object such as {"partition": "gpu"}'),
     ] = Field(default={}, description="long options of sbatch; true for one without a value")
-    kubernetes: Omittable[Kubernetes] = Field(
-        default=None, description="run each task in a pod of its own in this Kubernetes cluster"
-    )
+    kubernetes: Omittable[Kubernetes] = omitted("run each task in a pod of its own in this Kubernetes cluster")
     pool: Omittable[Source] = Field(
         default=None,
         exclude=True,
@@ -389,8 +370,7 @@ class Spec(Part):
 
     def resources(self, role: str) -> Resources:
         """Return the resources of a role's tasks: its own, completed by the container's."""
-        common, settings = self.container.resources, self.roles.get(role)
-        own = Resources() if settings is None else settings.resources
+        common, own = self.container.resources, (self.roles.get(role) or Role()).resources
         return common.model_copy(update={field: getattr(own, field) for field in own.model_fields_set})
 
     def effective_strategy(self) -> str:

@@ -50,6 +50,11 @@ Omittable = Annotated[T | None, _NotNull()]
 """A value that a user may leave out, but not write as null."""
 
 
+def omitted(description: str) -> Any:
+    """Return the declaration of a field that is None if it is left out."""
+    return Field(default=None, description=description)
+
+
 def _refuse(value: object) -> None:
     raise PydanticKnownError("extra_forbidden")
 
@@ -315,6 +320,7 @@ SetupCommands = Annotated[
     ReadBy(_read_setup, {"anyOf": [{**_TEXT, "minLength": 1}, {"type": "array", "items": _TEXT}]}, then_validate=True),
 ]
 """Commands for a shell, one after another."""
+SetupFiles = Annotated[tuple[Text, ...], list_of('a list such as ["uv.lock"]')]
 
 Members = Annotated[
     tuple[Annotated[Address, PlainValidator(parse_address), PlainSerializer(_write_address)], ...],
