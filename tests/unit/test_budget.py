@@ -11,14 +11,13 @@ from hypothesis import strategies as some
 
 from support.job_history import HERE, History
 from support.specs import GOOD, SMALLEST, clustered, planned
-from tflaunch.core import preflight, replay, restart_budget, time_limits
+from tflaunch.core import preflight, restart_budget, time_limits
 from tflaunch.core.actions import StopTask
 from tflaunch.core.events import PortOpened, TaskExited, TaskGone, TaskStarted
-from tflaunch.core.job_state import Phase, StateTable
+from tflaunch.core.job_state import StateTable
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE, Answer, Budget, Failure, Reached
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.plan import serialize
-from tflaunch.plan.attempts import addresses, with_tf_configs
 from tflaunch.plan.model import Plan, RestartPlan
 
 
@@ -29,23 +28,8 @@ def spread(count: int, per_host: int = 1, **fields: Any) -> Plan:
 @pytest.mark.parametrize("data", [SMALLEST, *GOOD.values()], ids=["smallest", *GOOD])
 def test_a_record_gives_the_plan_again(data: dict[str, Any]) -> None:
     plan = planned(data)
-    for form in (plan, with_tf_configs(plan)):
-        assert serialize.from_json(json.loads(json.dumps(serialize.as_json(form)))) == plan
+    assert serialize.from_json(json.loads(json.dumps(serialize.as_json(plan)))) == plan
     assert "TF_CONFIG" not in {name for task in serialize.as_json(plan)["tasks"] for name in task["env"]}
-
-
-def test_a_journal_of_an_earlier_version_gives_the_same_job() -> None:
-    plan = clustered({"worker": 2, "evaluator": 1})
-    ports = {"worker:0": 1, "worker:1": 2, "evaluator:0": 3}
-    joined = {"kind": "host_joined", "now": 1.0, "host": "localhost"}
-    held = {"kind": "ports_held", "now": 2.0, "host": "localhost", "ports": ports}
-    jobs = []
-    for form in (plan, with_tf_configs(plan)):
-        first = {"kind": "plan", "run": "r", "now": 0.0, "plan": serialize.as_json(form)}
-        jobs.append(replay.replay_job(json.loads(json.dumps([first, joined, held]))))
-    assert jobs[0] == jobs[1]
-    assert jobs[0].phase is Phase.RUNNING
-    assert addresses(jobs[0].plan)["worker"] == ["localhost:1", "localhost:2"]
 
 
 def test_twice_the_tasks_make_twice_the_record_and_twice_the_questions() -> None:

@@ -7,7 +7,6 @@ from tflaunch.clusterspec.model import Role, Secret, Spec
 from tflaunch.clusterspec.templates import quote
 from tflaunch.clusterspec.values import LOCALHOST, ROLES, Address
 from tflaunch.plan import model, placeholders, placement, tensorboard
-from tflaunch.plan.attempts import resolve
 from tflaunch.plan.gpu_shares import Member
 from tflaunch.plan.task_env import Environments, Places
 
@@ -37,7 +36,7 @@ def make_plan(spec: Spec, directory: PurePath, machine: model.Machine) -> model.
         lease = 0.0 if all(host.is_local for host in hosts) else model.DEFAULT_LEASE
     # A lost link must be noticed early enough to be restored before the lease expires.
     heartbeat = min(spec.timeouts.heartbeat, lease / 3) if lease else spec.timeouts.heartbeat
-    unresolved = model.Plan(
+    return model.Plan(
         name=spec.name,
         strategy=strategy,
         success=spec.success or ("chief" if strategy == "parameter_server" else "all"),
@@ -60,7 +59,6 @@ def make_plan(spec: Spec, directory: PurePath, machine: model.Machine) -> model.
         spares=spares,
         variants=_variants(spec, directory, machine, (*tasks, *sidecars)) if spares else (),
     )
-    return resolve(unresolved, {})
 
 
 def _variants(

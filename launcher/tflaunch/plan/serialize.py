@@ -4,8 +4,7 @@ from typing import Any
 
 from tflaunch import records
 from tflaunch.clusterspec.values import ROLES, STRATEGIES
-from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch_worker.tf_config import NAME as TF_CONFIG
+from tflaunch.plan.model import Plan
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
@@ -15,30 +14,21 @@ def as_json(plan: Plan) -> dict[str, Any]:
 
 
 def from_json(data: object) -> Plan:
-    """Return the plan in data of `as_json`, without TF_CONFIGs, which follow from it.
+    """Return the plan in data of `as_json`.
 
     Raises:
         ValueError: the data is not a plan; names the wrong field.
     """
     try:
         plan = records.read_record(Plan, data)
-        bare = plan.with_processes(_without_tf_config)
-        _check(bare)
-        return bare
+        _check(plan)
     except ValueError as error:
         raise ValueError(f"the plan is damaged: {error}") from None
-
-
-def _without_tf_config(task: TaskPlan) -> TaskPlan:
-    return task._replace(env={name: value for name, value in task.env.items() if name != TF_CONFIG})
+    return plan
 
 
 def _check(plan: Plan) -> None:
-    """Check what the rest of the program relies on: that all names refer to something.
-
-    Raises:
-        ValueError: a check failed.
-    """
+    """Raise ValueError unless all names refer to something, as the rest of the program relies on."""
     processes, hosts = plan.processes(), {host.host for host in plan.hosts}
     names = {process.task for process in processes}
     for task in plan.tasks:
