@@ -44,7 +44,10 @@ def gpus_wanted(spec: Spec, strategy: str, members: Sequence[Member]) -> dict[st
     on_machine: dict[str, list[Member]] = {}
     for member in members:
         on_machine.setdefault(member.machine, []).append(member)
-    for machine, total in _declared(spec, members).items():
+    declared = {member.machine: spec.host(member.host).gpus for member in members}
+    for machine, total in declared.items():
+        if total is None:
+            continue
         there = on_machine[machine]
         open_ones = [member for member in there if member.task not in wanted]
         left = total - sum(wanted.get(member.task, 0) for member in there)
@@ -110,10 +113,3 @@ def gpu_slices(
             continue
         names = names or [str(number) for number in range(first + count)]
         yield member.task, ",".join(names[first : first + count]) or HIDDEN
-
-
-def _declared(spec: Spec, members: Sequence[Member]) -> dict[str, int]:
-    """Return machine to its number of GPUs, where the spec gives one."""
-    return {
-        member.machine: settings.gpus for member in members if (settings := spec.host(member.host)).gpus is not None
-    }

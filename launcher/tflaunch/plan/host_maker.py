@@ -1,31 +1,26 @@
 """What makes the hosts of some specs, instead of looking for them."""
 
-import abc
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol
 
 from tflaunch.clusterspec.model import Spec
 from tflaunch.errors import Problem
 from tflaunch.plan.model import Plan
 
 
-class HostMaker(abc.ABC):
+class HostMaker(Protocol):
     """Makes a host for each task of a spec, and deletes them when the run has ended."""
 
-    @abc.abstractmethod
     def find_problems(self, spec: Spec) -> list[Problem]:
         """Return the problems of a spec whose tasks are to run there."""
 
-    @abc.abstractmethod
     def place_tasks(self, spec: Spec) -> Spec:
         """Return the spec with the host of each task, which does not exist yet."""
 
-    @abc.abstractmethod
     def plan_hosts(self, spec: Spec, plan: Plan) -> Plan:
         """Return the plan of a spec, with how its hosts are made."""
 
-    @abc.abstractmethod
     def create_hosts(self, plan: Plan, run: str) -> Plan:
         """Make the hosts of a run; return the plan with where they are.
 
@@ -33,10 +28,8 @@ class HostMaker(abc.ABC):
             TflaunchError: they cannot be made.
         """
 
-    @abc.abstractmethod
     def deleted_after(self, plan: Plan, run: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
         """Delete the hosts of a run on exit; ``say`` shows a message to the user."""
 
-    @abc.abstractmethod
     def connectors_for(self, plan: Plan, run: str) -> dict[str, Any]:
         """Return the `AgentConnector` of each host."""

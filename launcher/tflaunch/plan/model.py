@@ -209,10 +209,7 @@ class TimeoutsPlan(NamedTuple):
 
 
 class RetentionPlan(NamedTuple):
-    """Which runs are kept: the newest ``keep`` of a job, and those that ended in the last ``older_than`` seconds.
-
-    It is `clusterspec.model.Retention` in a plan.
-    """
+    """`clusterspec.model.Retention` in a plan: which runs of a job are kept."""
 
     keep: int = 10
     older_than: Seconds = 2592000.0

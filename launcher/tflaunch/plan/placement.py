@@ -56,9 +56,10 @@ def spread(spec: Spec, slots: Sequence[str]) -> Spec:
     distinct = list(dict.fromkeys(slots))
     chosen = distinct[:total] if total <= len(distinct) else slots
     hosts = iter(chosen[number * len(chosen) // total] for number in range(total))
+    in_order = sorted(spec.cluster, key=lambda role: ROLES.index(role) if role in ROLES else len(ROLES))
     cluster = {
         role: tuple(Address(next(hosts), None) if each == _NOWHERE else each for each in spec.cluster[role])
-        for role in _in_order(spec)
+        for role in in_order
     }
     return spec.model_copy(update={"cluster": {role: cluster[role] for role in spec.cluster}})
 
@@ -70,8 +71,3 @@ def of_engine(spec: Spec, hosts: Iterable[str], engine: str, inherits: bool) -> 
         for host in dict.fromkeys(hosts)
     }
     return spec.model_copy(update={"hosts": {**spec.hosts, **settings}})
-
-
-def _in_order(spec: Spec) -> list[str]:
-    """Return the spec's roles: known ones in TensorFlow's order, then the others."""
-    return [role for role in ROLES if role in spec.cluster] + [role for role in spec.cluster if role not in ROLES]

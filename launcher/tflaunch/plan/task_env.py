@@ -156,8 +156,8 @@ class Environments:
         if role in members("parameter_server") and self._strategy == "parameter_server":
             chosen["GRPC_FAIL_FAST"] = "use_caller", "a call may wait for a server that is being started again"
         chosen |= self._variables_of_jax()
-        if self._wants_legacy_keras(host):
-            chosen["TF_USE_LEGACY_KERAS"] = "1", self._why_legacy_keras()
+        if why := self._why_legacy_keras(host):
+            chosen["TF_USE_LEGACY_KERAS"] = "1", why
         devices = self._gpus.get(task)
         if devices is not None:
             why = "its share of the host's GPUs" if devices != gpu_shares.HIDDEN else "it is to have no GPU"
@@ -188,15 +188,14 @@ class Environments:
         chosen = {f"KERAS_DISTRIBUTION_{name}": (value, why) for name, value in variables.items()}
         return {"KERAS_BACKEND": ("jax", "Keras is to train with JAX"), **chosen}
 
-    def _wants_legacy_keras(self, host: str) -> bool:
-        if self._spec.legacy_keras == "auto":
-            is_set = self._places.is_like_here(host) and "TF_USE_LEGACY_KERAS" in self._machine.environ
-            return self._strategy in ("multi_worker_mirrored", "parameter_server") and not is_set
-        return self._spec.legacy_keras is True
-
-    def _why_legacy_keras(self) -> str:
+    def _why_legacy_keras(self, host: str) -> str:
+        """Return why tasks on a host use tf_keras, "" if they do not have to."""
         if self._spec.legacy_keras is True:
             return "the spec says so"
+        is_set = self._places.is_like_here(host) and "TF_USE_LEGACY_KERAS" in self._machine.environ
+        has_fit = self._strategy in ("multi_worker_mirrored", "parameter_server")
+        if self._spec.legacy_keras is False or is_set or not has_fit:
+            return ""
         return f"Keras 3 cannot `fit` under {self._strategy}; 0 where tf_keras is not installed beside TensorFlow"
 
     def _layers(self, own: Mapping[str, str], host: str, specific: Mapping[str, str]) -> dict[str, str]:

@@ -35,10 +35,7 @@ def _settings_of_roles(spec: Spec) -> Iterator[Problem]:
 
 
 def _legacy_keras(spec: Spec) -> Iterator[Problem]:
-    """Check legacy_keras: Keras 3 raises in `fit` under strategies with workers.
-
-    These are MultiWorkerMirroredStrategy and ParameterServerStrategy.
-    """
+    """Check legacy_keras: Keras 3 raises in `fit` under strategies with workers."""
     strategy = spec.effective_strategy()
     if spec.legacy_keras is False and strategy in ("multi_worker_mirrored", "parameter_server"):
         message = f"Keras 3 cannot `fit` under {strategy}"
