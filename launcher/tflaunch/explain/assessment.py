@@ -40,7 +40,7 @@ class Assessment(NamedTuple):
     trains: str
     because: str
     since: float | None = None
-    next_commands: tuple[tuple[str, ...], ...] = ()
+    next_commands: tuple[tuple[str, ...], ...] = ()  # none of their words needs quotes
 
 
 def assessed(status: Status, now: float, verbs: Collection[str] = (), end: str = "") -> Status:
@@ -63,11 +63,6 @@ def assess_waiting(run: str, state: str, exit_code: int | None, why: str, verbs:
     if exit_code is not None or state == "lost":
         return assess_end(run, state, exit_code, why, ())
     return Assessment(QUEUED, NO, why, next_commands=(("tflaunch", "queue"),) if "queue" in verbs else ())
-
-
-def command_words(command: Sequence[str]) -> str:
-    """Return a proposed command as text; none of its words needs quotes."""
-    return " ".join(command)
 
 
 def _after_end(run: str, state: str, task: str | None, verbs: Collection[str]) -> tuple[tuple[str, ...], ...]:

@@ -1,7 +1,5 @@
 """The first lines of a status: the run, its state, and what went wrong. Pure."""
 
-from collections.abc import Sequence
-
 from tflaunch.explain import assessment, run_status
 from tflaunch.explain.wording import counted, growth_words, listed, process_of
 from tflaunch.plan.tensorboard import Reach
@@ -19,13 +17,11 @@ _STYLES = {
 
 def headline(status: run_status.Status, now: float) -> list[Cell]:
     """Return the parts of the first line; ``now`` is in seconds since the epoch."""
-    name = formatting.plain(status.run) or formatting.plain(status.name) or "tflaunch"
-    parts = [Cell(name, "bold"), _phase(status)]
+    parts = [Cell(status.run or status.name or "tflaunch", "bold"), _phase(status)]
     if _is_abandoned(status):
         parts.append(Cell("its supervisor is dead", "bold red"))
-    parts.append(Cell(formatting.plain(status.restart)))
-    parts.append(Cell(duration_words(_end(status, now) - status.started)))
-    return [part for part in parts if part.text]
+    parts += [Cell(status.restart or ""), Cell(duration_words(_end(status, now) - status.started))]
+    return [part for part in map(_plain, parts) if part.text]
 
 
 def news(status: run_status.Status, now: float) -> list[Cell]:
@@ -33,17 +29,20 @@ def news(status: run_status.Status, now: float) -> list[Cell]:
 
     ``now`` is in seconds since the epoch.
     """
-    because = formatting.plain(status.because).strip() if _is_worth_telling(status) else ""
+    because = status.because.strip() if _is_worth_telling(status) else ""
     parts = [Cell(because, _style_of_reason(status))] if because else []
     if because and status.next_commands:
-        commands = ", ".join(f"`{assessment.command_words(command)}`" for command in status.next_commands)
-        parts.append(Cell(f"next: {formatting.plain(commands)}", "yellow"))
-    parts += [Cell(_unended(task), "bold red") for task in status.tasks if task.unended is not None]
+        commands = ", ".join(f"`{' '.join(command)}`" for command in status.next_commands)
+        parts.append(Cell(f"next: {commands}", "yellow"))
+    left = (task for task in status.tasks if task.unended is not None)
+    parts += [
+        Cell(f"{process_of(task.task, task.host, task.pid)} may still run: {task.unended}", "bold red") for task in left
+    ]
     parts += [Cell(_growth(task, now), "yellow") for task in status.tasks if task.memory_full_at is not None]
     parts += _not_formed(status)
     if status.tensorboard is not None:
         parts.append(Cell(_board(status.tensorboard), "cyan"))
-    hosts = formatting.plain(run_status.missing_words(status))
+    hosts = run_status.missing_words(status)
     if hosts and hosts not in because:
         parts.append(Cell(hosts, "yellow"))
     if status.checkpoint is not None:
@@ -52,7 +51,11 @@ def news(status: run_status.Status, now: float) -> list[Cell]:
         parts.append(Cell(spares, "yellow"))
     if status.outsiders:
         parts.append(Cell(_refused(status), "yellow"))
-    return parts
+    return list(map(_plain, parts))
+
+
+def _plain(part: Cell) -> Cell:
+    return part._replace(text=formatting.plain(part.text))
 
 
 def _is_worth_telling(status: run_status.Status) -> bool:
@@ -70,13 +73,9 @@ def _style_of_reason(status: run_status.Status) -> str:
     return "bold yellow" if status.phase in (assessment.HANGING, assessment.WAITING, assessment.FORMING) else "yellow"
 
 
-def _unended(task: run_status.TaskStatus) -> str:
-    return formatting.plain(f"{process_of(task.task, task.host, task.pid)} may still run: {task.unended}")
-
-
 def _growth(task: run_status.TaskStatus, now: float) -> str:
     left = max((task.memory_full_at or 0.0) - now, 0.0)
-    return growth_words(formatting.plain(task.task), task.memory_growth or 0.0, left)
+    return growth_words(task.task, task.memory_growth or 0.0, left)
 
 
 def _is_abandoned(status: run_status.Status) -> bool:
@@ -88,23 +87,19 @@ def _not_formed(status: run_status.Status) -> list[Cell]:
     found = status.forming
     if found is None or status.exit_code == 0:
         return []
-    hint = Cell(f"hint: {formatting.plain(found.hint)}")
+    hint = Cell(f"hint: {found.hint}")
     if status.phase != assessment.ENDED:
         return [hint]
-    return [Cell(f"cluster not formed: {_listed(found.missing)} never listened"), hint]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return listed([formatting.plain(name) for name in names])
+    return [Cell(f"cluster not formed: {listed(found.missing)} never listened"), hint]
 
 
 def _phase(status: run_status.Status) -> Cell:
-    phase, code = formatting.plain(status.phase), status.exit_code
-    if phase == assessment.ENDED and code is not None:
-        if status.state == "failed":
-            return Cell(f"failed ({code})", "bold red")
-        return Cell(formatting.plain(status.state), "yellow" if code else "green")
-    return Cell(phase, _STYLES.get(phase, "yellow"))
+    code = status.exit_code
+    if status.phase != assessment.ENDED or code is None:
+        return Cell(status.phase, _STYLES.get(status.phase, "yellow"))
+    if status.state == "failed":
+        return Cell(f"failed ({code})", "bold red")
+    return Cell(status.state, "yellow" if code else "green")
 
 
 def _end(status: run_status.Status, now: float) -> float:
@@ -121,26 +116,25 @@ def _spares(status: run_status.Status) -> str:
     moved = [host for host in status.hosts if host.replaces]
     if not (missing or moved) or status.phase == assessment.ENDED:
         return ""
-    parts = [f"{formatting.plain(host.host)} is in the place of {formatting.plain(host.replaces)}" for host in moved]
+    parts = [f"{host.host} is in the place of {host.replaces}" for host in moved]
     parts.append(f"{counted(len(spares) - len(missing), 'spare host')} left")
-    return "; ".join([*parts, *(formatting.plain(run_status.host_words(host)) for host in missing)])
+    return "; ".join([*parts, *map(run_status.host_words, missing)])
 
 
 def _refused(status: run_status.Status) -> str:
     """Return from where connections were refused; if known, how many, to which tasks."""
     refused = {task.task: int(task.refused_connections) for task in status.tasks if task.refused_connections}
     what = counted(sum(refused.values()), "connection") if refused else "connections"
-    where = f" ({_listed(list(refused))})" if refused else ""
-    return f"port fence: {what} from {_listed(status.outsiders)} refused{where}"
+    where = f" ({listed(list(refused))})" if refused else ""
+    return f"port fence: {what} from {listed(status.outsiders)} refused{where}"
 
 
 def _checkpoint(found: run_status.CheckpointStatus) -> str:
     step = "" if found.step is None else f" (step {found.step})"
-    hosts = f"on {_listed(found.hosts)} and " if found.hosts else ""
-    return f"newest safe checkpoint: {formatting.plain(found.name)}{step}, {hosts}in the run's directory"
+    hosts = f"on {listed(found.hosts)} and " if found.hosts else ""
+    return f"newest safe checkpoint: {found.name}{step}, {hosts}in the run's directory"
 
 
 def _board(board: Reach) -> str:
-    host, way = formatting.plain(board.host), formatting.plain(board.tunnel)
-    where = f" on {host}" if host else ""
-    return f"TensorBoard: {formatting.plain(board.url)}{where}{f', after {way}' if way else ''}"
+    where = f" on {board.host}" if board.host else ""
+    return f"TensorBoard: {board.url}{where}{f', after {board.tunnel}' if board.tunnel else ''}"

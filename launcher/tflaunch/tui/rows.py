@@ -67,17 +67,6 @@ def state(task: TaskStatus) -> str:
     return "not listening" if task.state == "waiting" and task.listening is False else formatting.plain(task.state)
 
 
-def style_of(word: str) -> str:
-    """Return the style of a state."""
-    return _STYLES.get(word, "")
-
-
-def counts(words: Iterable[str]) -> str:
-    """Return the number of tasks per state, worst first: "1 failed, 62 running"."""
-    found = Counter(word or "unknown" for word in words)
-    return ", ".join(f"{found[word]} {word}" for word in sorted(found, key=_place))
-
-
 def _place(word: str) -> int:
     return _BAD_FIRST.index(word) if word in _BAD_FIRST else len(_BAD_FIRST)
 
@@ -95,7 +84,7 @@ def _row(task: TaskStatus, now: float) -> Row:
     word, done, step = state(task), _done(task), _cell(task.step, wording.count)
     return {
         "TASK": Cell(formatting.plain(task.task)),
-        "STATE": Cell(word, style_of(word)),
+        "STATE": Cell(word, _STYLES.get(word, "")),
         "EXIT": Cell(_end(task, word)),
         "HOST": Cell(_host(task), "yellow" if task.moved_from else ""),
         "ATTEMPT": Cell(wording.count(task.attempt) if task.attempt > 0 else ""),
@@ -119,12 +108,13 @@ def _host(task: TaskStatus) -> str:
 
 
 def _group(role: str, tasks: Sequence[TaskStatus]) -> Row:
-    words = [state(task) for task in tasks]
+    words = Counter(state(task) or "unknown" for task in tasks)
+    worst_first = sorted(words, key=_place)
     steps = _known(task.step for task in tasks)
     rates = _known(task.steps_per_second for task in tasks if _is_alive(task))
     row = {
         "TASK": Cell(f"{role} ×{len(tasks)}"),  # noqa: RUF001 (times, not the letter)
-        "STATE": Cell(counts(words), style_of(min(words, key=_place))),
+        "STATE": Cell(", ".join(f"{words[word]} {word}" for word in worst_first), _STYLES.get(worst_first[0], "")),
         **_usage(tasks),
         "STEP": Cell(wording.span(steps) if steps else ""),
         "RATE": Cell(wording.rate(sum(rates) / len(rates)) if rates else ""),

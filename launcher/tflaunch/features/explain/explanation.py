@@ -14,7 +14,6 @@ from tflaunch.client.run_list import run_to_explain
 from tflaunch.core.annotations import Annotations
 from tflaunch.core.job_state import Job
 from tflaunch.explain import summary
-from tflaunch.explain.assessment import command_words
 from tflaunch.explain.cluster_formation import servers_ended
 from tflaunch.explain.run_status import Status
 from tflaunch.store.log_writer import tail
@@ -54,7 +53,7 @@ def explain_run(job: Job, current: Status, tail: summary.Tail, known: Annotation
 def _next(current: Status, found: summary.JobFailure | None) -> tuple[str, ...]:
     if current.exit_code is None:
         if current.supervisor == "dead":
-            return tuple(map(command_words, current.next_commands))
+            return tuple(map(" ".join, current.next_commands))
         return (f"tflaunch ps {current.run}", f"tflaunch stacks {current.run}", f"tflaunch logs -f {current.run}")
     if found is None:
         return (f"tflaunch logs {current.run}",)
