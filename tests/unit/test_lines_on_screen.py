@@ -142,7 +142,7 @@ def test_lines_are_held_until_no_other_task_can_repeat_them(monkeypatch: pytest.
     folder = Folder()
     assert folder.feed(line(0, 0, "a")) == []
     assert folder.feed(line(0.5, 1, "a")) == []
-    assert [(told.line.text, told.others) for told in folder.feed(line(2, 0, "b"))] == [(b"a", ("worker:1",))]
+    assert [(told.line.text, told.others) for told in folder.feed(line(2, 0, "b"))] == [(b"a", ["worker:1"])]
     assert [told.line.text for told in folder.flush()] == [b"b"]
     assert folder.flush() == []
     monkeypatch.setattr(log_fold, "_MOST_HELD", 10)

@@ -5,7 +5,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from tflaunch.store.log_reader import Line
 from tflaunch.tui import formatting
@@ -16,15 +15,8 @@ _FOLD_PATIENCE = 1.0  # seconds for which a line is held to fold others like it
 _BETWEEN_RELEASES = 0.1  # seconds, at least
 
 
-class Folded(NamedTuple):
-    """A line, and the other tasks that printed the same at that time."""
-
-    line: Line
-    others: tuple[str, ...] = ()
-
-
-class _Group:
-    """A line, and which other tasks printed it; ``number``: its index among groups."""
+class Folded:
+    """A line, and the other tasks that printed the same at that time; ``number``: how many such lines came before."""
 
     def __init__(self, number: int, line: Line) -> None:
         self.number = number
@@ -38,8 +30,8 @@ class Folder:
     def __init__(self, window: float = 1.0) -> None:
         """Fold equal lines of different tasks within ``window`` seconds of the first."""
         self._window = window
-        self._held: deque[_Group] = deque()
-        self._by_text: dict[bytes, list[_Group]] = {}
+        self._held: deque[Folded] = deque()
+        self._by_text: dict[bytes, list[Folded]] = {}
         self._last: dict[str, int] = {}
         self._count = 0
 
@@ -54,7 +46,7 @@ class Folder:
             group = same[place]
             group.others.append(line.task)
         else:
-            group = _Group(self._count, line)
+            group = Folded(self._count, line)
             self._count += 1
             self._held.append(group)
             same.append(group)
@@ -77,7 +69,7 @@ class Folder:
             over.append(self._pop())
         return over
 
-    def _is_open(self, group: _Group, now: float) -> bool:
+    def _is_open(self, group: Folded, now: float) -> bool:
         return group.line.time <= now < group.line.time + self._window
 
     def _pop(self) -> Folded:
@@ -86,7 +78,7 @@ class Folder:
         del same[0]
         if not same:
             del self._by_text[group.line.text]
-        return Folded(group.line, tuple(sorted(group.others)))
+        return group
 
 
 class LiveFold:

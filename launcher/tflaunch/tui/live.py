@@ -12,11 +12,10 @@ _FRAME = 0.1  # seconds between frames, unless there is a lot to write
 
 
 class LiveView:
-    """A status at the bottom of a terminal. One thread draws; any thread updates it."""
+    """A status at the bottom of the terminal that is stdout. One thread draws; any thread updates it."""
 
-    def __init__(self, descriptor: int, last_lines: Callable[[], Mapping[str, str]]) -> None:
-        """Draw on ``descriptor``; ``last_lines`` returns each task's last line."""
-        self._descriptor = descriptor
+    def __init__(self, last_lines: Callable[[], Mapping[str, str]]) -> None:
+        """``last_lines`` returns each task's last line."""
         self._last_lines = last_lines
         self._region = terminal.Region()
         self._status: Status | None = None
@@ -54,10 +53,10 @@ class LiveView:
         """Return the bytes that print whole lines above the view and redraw the view."""
         self._is_asked = False  # before the status is read: a newer one then requests another frame
         status = self._status
-        if status is None or not terminal.is_ours(self._descriptor):
+        if status is None or not terminal.is_ours(_STDOUT):
             return self._removed(above)
         if not self._region.is_drawn:
-            terminal.keep_unread(self._descriptor, is_kept=True)
+            terminal.keep_unread(_STDOUT, is_kept=True)
         self._render(status)
         frame = self._region.frame(above, self._lines)
         self._next_frame = time.monotonic() + _FRAME
@@ -74,18 +73,18 @@ class LiveView:
 
     def let_go(self) -> None:
         """Leave the terminal as it was, once everything is written."""
-        terminal.keep_unread(self._descriptor, is_kept=False)
+        terminal.keep_unread(_STDOUT, is_kept=False)
 
     def _removed(self, above: bytes) -> bytes:
         """Return the bytes that print lines in place of the view, or in the background."""
         self._is_stale = False
-        if not terminal.is_ours(self._descriptor):
+        if not terminal.is_ours(_STDOUT):
             self._region = terminal.Region()
         return self._region.frame(above, [])
 
     def _render(self, status: Status) -> None:
         """Render the view, unless it was rendered just now."""
-        columns, rows = size = terminal.size(self._descriptor)
+        columns, rows = size = terminal.size(_STDOUT)
         now = time.monotonic()
         self._is_stale = size == self._size and now - self._rendered_at < _FRAME
         if self._is_stale:

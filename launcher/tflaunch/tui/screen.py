@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tflaunch.explain.run_status import Status
 from tflaunch.explain.startup_messages import StartupMessages
 from tflaunch.store.log_sink import OutputSink
-from tflaunch.store.log_writer import Kept
+from tflaunch.store.log_writer import Kept, last_state
 from tflaunch.tui import formatting, terminal
 from tflaunch.tui.backlog import Backlog, Piece, Writer
 from tflaunch.tui.fold import LiveFold
@@ -24,9 +24,6 @@ from tflaunch_worker.readable import printable
 
 if TYPE_CHECKING:
     from tflaunch.tui.live import LiveView
-
-
-from tflaunch.store.log_writer import last_state
 
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _COLOUR = r"\x1b\[[0-9;]*m"
@@ -153,7 +150,7 @@ class Screen(OutputSink):
         from tflaunch.tui.live import LiveView  # it draws with rich, whose import takes 20 ms
 
         terminal.clear_before_stop(self._hide_view)
-        return LiveView(_STDOUT, lambda: {task: lines.last() for task, lines in self._lines.items()})
+        return LiveView(lambda: {task: lines.last() for task, lines in self._lines.items()})
 
     def _hide_view(self) -> None:
         if self._live is not None and self._live.is_drawn:
