@@ -49,7 +49,7 @@ def test_it_takes_the_place_of_a_lost_host_without_a_wait() -> None:
     assert started == [("a", 1), ("s", 1), ("c", 1)]
     order = [type(action) for action in job.seen if isinstance(action, AbandonHost | StartTask)]
     assert order == [AbandonHost, StartTask, StartTask, StartTask]  # its session is closed before the others start
-    assert summary.moved_tasks(job.job) == ["worker:1 moved from b to s"]
+    assert summary.moves(job.job) == ["worker:1 moved from b to s; 0 spare hosts left"]
 
 
 def test_the_lost_host_becomes_a_spare_one_and_takes_over_in_turn() -> None:

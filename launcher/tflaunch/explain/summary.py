@@ -56,14 +56,14 @@ def unended(job: Job) -> list[str]:
 
 def _ended(job: Job, logs: str, tail: Tail, is_shown: bool, known: Annotations) -> str:
     if job.exit_code == 0:
-        return "\n".join([end_sentence(job, tail, known), *_moves(job), *where_results_are(job)])
+        return "\n".join([end_sentence(job, tail, known), *moves(job), *where_results_are(job)])
     found = failure(job, tail, known)
     lines = [found.sentence, *filter(None, [found.hang]), *_evidence(found.culprit, is_shown), *found.not_formed]
     lines += [f"hint: {found.hint}"] if found.hint else []
     lines += [f"also stopped: {listed(found.also_stopped)}"] if found.also_stopped else []
     lines += [f"not restarted: {found.not_restarted}"] if found.not_restarted else []
     if found.has_logs:
-        lines += _moves(job)
+        lines += moves(job)
         lines += [] if job.plan.is_supervised_elsewhere else [f"logs: {logs}"]
         lines += [f"next: tflaunch logs {job.run} {found.culprit.task}"] if found.culprit.task else []
         lines += where_results_are(job)
@@ -79,13 +79,6 @@ def end_sentence(job: Job, tail: Tail, known: Annotations) -> str:
     ended_at = max(task.since for task in job.tasks.values())
     done = counted(len(job.plan.tasks or job.plan.sidecars), "task")
     return f"done: {done}{again} in {duration_words(ended_at - job.started_at)}{_progress(job)}"
-
-
-def _moves(job: Job) -> list[str]:
-    if not job.original.spares:
-        return []
-    moved = moved_tasks(job)
-    return [f"{'; '.join(moved)}; {spares_left(job)}"] if moved else []
 
 
 def where_results_are(job: Job) -> list[str]:
@@ -106,12 +99,13 @@ def where_results_are(job: Job) -> list[str]:
     return [f"{_RELATIVE} on the hosts, beside the copied code; next: tflaunch fetch {job.run} PATH…"] * bool(in_copy)
 
 
-def moved_tasks(job: Job) -> list[str]:
-    """Return a sentence for each host in whose place another one is."""
-    tasks: dict[str, list[str]] = {}
-    for process in job.plan.processes():
-        tasks.setdefault(process.host, []).append(process.task)
-    return [f"{listed(tasks[host])} moved from {home} to {host}" for home, host in job.places.items() if host in tasks]
+def moves(job: Job) -> list[str]:
+    """Return a line about the hosts in whose places others are, and the spare hosts that are left."""
+    moved = []
+    for home, host in job.places.items():
+        if tasks := [process.task for process in job.plan.on_host(host)]:
+            moved.append(f"{listed(tasks)} moved from {home} to {host}")
+    return ["; ".join([*moved, spares_left(job)])] if moved else []
 
 
 def spares_left(job: Job) -> str:
