@@ -6,19 +6,9 @@ import sys
 
 import click
 
+from tflaunch.cli.arguments import spec as arguments
 from tflaunch.cli.arguments.launch import LaunchOptions
 from tflaunch.cli.arguments.select import run_argument
-from tflaunch.cli.arguments.spec import (
-    POSITIVE,
-    Duration,
-    WholeNumber,
-    fold_option,
-    json_option,
-    print_json,
-    quiet_option,
-    say,
-    verbose_option,
-)
 from tflaunch.cli.up import take_over
 from tflaunch.client import runs
 from tflaunch.client.follow import Follower, wait_for_end, watch_to_end
@@ -32,11 +22,13 @@ _PATIENCE = 2.0  # seconds to wait for a terminal that takes nothing, after Ctrl
 
 @click.command()
 @run_argument
-@click.option("-n", "--tail", type=WholeNumber(0), default=10, metavar="N", help="Begin with N lines of each task.")
+@click.option(
+    "-n", "--tail", type=arguments.WholeNumber(0), default=10, metavar="N", help="Begin with N lines of each task."
+)
 @click.option("--resume", is_flag=True, help="Take over if its supervisor was killed.")
-@verbose_option
-@quiet_option
-@fold_option
+@arguments.verbose_option
+@arguments.quiet_option
+@arguments.fold_option
 def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool, fold: bool | None) -> int:
     """Follow the output and events of RUN until it ends, and exit with its exit code.
 
@@ -68,7 +60,7 @@ def attach(run: str | None, tail: int, resume: bool, verbose: bool, quiet: bool,
             screen.close(patience)
 
     try:
-        return watch_to_end(location, say, watch)
+        return watch_to_end(location, arguments.say, watch)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
@@ -88,11 +80,11 @@ def _take_over(run: str, sentence: str, resume: bool, options: LaunchOptions) ->
 @run_argument
 @click.option(
     "--timeout",
-    type=Duration("1h", POSITIVE),
+    type=arguments.Duration("1h", arguments.POSITIVE),
     metavar="TIME",
     help="Wait at most this long, for example 1h; then exit with code 124.",
 )
-@json_option
+@arguments.json_option
 def wait(run: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait until RUN has ended, report how, and exit with its exit code.
 
@@ -104,9 +96,9 @@ def wait(run: str | None, timeout: float | None, as_json: bool) -> int:
     """
     directory = runs.find_run(run)
     try:
-        return wait_for_end(locate_run(directory), say, timeout)
+        return wait_for_end(locate_run(directory), arguments.say, timeout)
     except TimeoutError as late:
         raise TflaunchError(f"{late}, and goes on", EXIT_TIMEOUT) from None
     finally:
         if as_json and directory.exists():
-            print_json(current_status(directory))
+            arguments.print_json(current_status(directory))

@@ -16,28 +16,22 @@ from tflaunch.feature import Verb, features, load
 _reserve = [bytearray(1 << 20)]  # what telling of a lack of memory needs
 _GROUPS = ("Before a run", "Look at runs", "Act on runs", "Help")
 _MORE = "More"  # the group of the commands that `tflaunch --help` leaves to `tflaunch help --all`
+_STATUS = "tflaunch.explain.run_status:Status"
 _OWN_VERBS = {
     "run": Verb("tflaunch.cli.run:run", "Before a run", "Run a command as a cluster, without a spec."),
     "up": Verb("tflaunch.cli.up:up", "Before a run", "Run a spec and wait for its end."),
     "check": Verb(
-        "tflaunch.cli.check:check", "Before a run", "Find mistakes in specs.", output="tflaunch.cli.check:AllChecked"
+        "tflaunch.cli.check:check", "Before a run", "Find mistakes in specs.", "tflaunch.cli.check:AllChecked"
     ),
-    "ps": Verb(
-        "tflaunch.cli.ps:ps", "Look at runs", "Show the tasks of a run.", output="tflaunch.explain.run_status:Status"
-    ),
+    "ps": Verb("tflaunch.cli.ps:ps", "Look at runs", "Show the tasks of a run.", _STATUS),
     "logs": Verb("tflaunch.cli.logs:logs", "Look at runs", "Show what tasks wrote."),
     "attach": Verb("tflaunch.cli.attach:attach", "Look at runs", "Follow a live run as if it had been started here."),
-    "wait": Verb(
-        "tflaunch.cli.attach:wait",
-        "Look at runs",
-        "Wait for the end of a run.",
-        output="tflaunch.explain.run_status:Status",
-    ),
+    "wait": Verb("tflaunch.cli.attach:wait", "Look at runs", "Wait for the end of a run.", _STATUS),
     "ls": Verb(
         "tflaunch.cli.ls:ls",
         "Look at runs",
         "List all runs, and compare those of a matrix.",
-        output="tflaunch.client.run_list:Listing",
+        "tflaunch.client.run_list:Listing",
     ),
     "events": Verb("tflaunch.cli.logs:events", _MORE, "Show what has happened in a run."),
     "down": Verb("tflaunch.cli.down:down", "Act on runs", "Stop a run."),

@@ -126,11 +126,9 @@ def _save(file: SpecFile, settings: Sequence[str], target: str, engine: str | No
     from tflaunch.clusterspec import load
     from tflaunch.discovery import prepare
 
-    data = load.apply_settings(file.source, json.loads(file.text), settings)
-    spec = load.spec_from_data(file.source, data, os.environ, file.directory)
-    spec, warnings = prepare.complete(file.source, file.directory, spec)
+    _, warnings = prepare.read_spec(file, settings)
     warn(file.source, warnings)
-    text = json.dumps(data, indent=2) + "\n"
+    text = json.dumps(load.apply_settings(file.source, json.loads(file.text), settings), indent=2) + "\n"
     if target == _STDOUT:
         click.echo(text, nl=False)
     else:

@@ -43,14 +43,9 @@ class LaunchOptions(NamedTuple):
     settings: Mapping[str, Any] = {}
 
     @property
-    def begins_later(self) -> bool:
-        """Whether another process begins the run."""
-        return any(feature_options()[name].start for name in self.extras)
-
-    @property
     def outlives_terminal(self) -> bool:
-        """Whether the run goes on without the terminal that has started it."""
-        return self.detach or self.begins_later
+        """Whether the run goes on without the terminal that has started it: another process may begin it."""
+        return self.detach or any(feature_options()[name].start for name in self.extras)
 
 
 class Launching(NamedTuple):
@@ -110,14 +105,12 @@ def settings_of(launching: Launching) -> tuple[str, ...]:
     return given if launching.engine is None else (*engines()[launching.engine].settings, *given)
 
 
-def engine_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--on` to a command, if there are engines."""
-    return _on_option("Run it")(command)
-
-
 def _on_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     summary = f"{what} {', or '.join(engine.summary for engine in engines().values())}."
     return click.option("--on", "engine", type=click.Choice([*engines()]), hidden=not engines(), help=summary)
+
+
+engine_option = _on_option("Run it")
 
 
 def engine_settings(command: Callable[..., Any]) -> Callable[..., Any]:
