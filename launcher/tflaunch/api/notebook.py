@@ -62,8 +62,3 @@ class CellOutput(OutputSink):
     def wait_until_written(self) -> None:
         """Send what was printed to the notebook."""
         sys.stdout.flush()
-
-    def close(self, patience: float | None = None, limit: float | None = None) -> bool:
-        """Send what was printed to the notebook."""
-        self.wait_until_written()
-        return True
