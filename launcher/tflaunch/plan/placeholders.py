@@ -8,7 +8,7 @@ notation is in `clusterspec.templates`.
 import re
 from collections.abc import Callable, Mapping
 
-from tflaunch.clusterspec.templates import ATTEMPT, CLUSTER, LEADER, MATRIX, NAMES, PLACEHOLDER, RUN, quote
+from tflaunch.clusterspec.templates import ATTEMPT, CLUSTER, LEADER, MATRIX, PLACEHOLDER, RUN, quote
 from tflaunch.clusterspec.values import ROLES, bracketed
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.plan.attempts import addresses, with_tf_configs
@@ -17,16 +17,6 @@ from tflaunch_worker import host_vars
 
 _LONGEST_NAME = 63
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
-
-
-def unknown(text: str) -> list[str]:
-    """Return the unknown placeholders in a text."""
-    return [name for name in names(text) if name not in NAMES and not name.startswith(MATRIX)]
-
-
-def roles(text: str) -> list[str]:
-    """Return the roles whose addresses a text refers to."""
-    return [name.removeprefix(CLUSTER) for name in names(text) if name in NAMES and name.startswith(CLUSTER)]
 
 
 def names(text: str) -> list[str]:

@@ -68,16 +68,16 @@ def _own_variables(spec: Spec) -> Iterator[Problem]:
 
 def _placeholders(spec: Spec) -> Iterator[Problem]:
     """Check placeholders: an unknown one would reach the program literally."""
-    for where, text in texts_of(spec):
-        for name in placeholders.unknown(text):
+    has_leader = not {"chief", "worker"}.isdisjoint([*spec.cluster, *spec.discover])
+    for where, name in ((where, name) for where, text in texts_of(spec) for name in placeholders.names(text)):
+        role = name.removeprefix(templates.CLUSTER)
+        if name not in templates.NAMES and not name.startswith(templates.MATRIX):
             guess = nearest_name(name, list(templates.NAMES))
             hint = f"did you mean {{{guess}}}? Write {{{{{name}}}}} for literal braces"
             yield Problem.error(where, f"{{{name}}} is not a known placeholder", hint)
-        for role in placeholders.roles(text):
-            if role not in spec.cluster and not spec.discover:
-                yield Problem.error(where, f"{{cluster.{role}}} is empty: the cluster has no {role}", "remove it")
-        has_leader = not {"chief", "worker"}.isdisjoint([*spec.cluster, *spec.discover])
-        if templates.LEADER in placeholders.names(text) and not has_leader:
+        elif role in ROLES and role not in spec.cluster and not spec.discover:
+            yield Problem.error(where, f"{{cluster.{role}}} is empty: the cluster has no {role}", "remove it")
+        elif name == templates.LEADER and not has_leader:
             yield Problem.error(where, "{chief.host} is empty: the cluster has neither chief nor worker", "remove it")
 
 
