@@ -9,7 +9,6 @@ from tflaunch.core.job_state import Job
 from tflaunch.core.states import TaskPhase
 from tflaunch.explain.wording import listed
 from tflaunch.plan.model import Plan, TaskPlan
-from tflaunch_worker.readable import duration_words
 
 _NO_TF_CONFIG = (
     "no task has opened its port of TF_CONFIG: the program may set or drop TF_CONFIG, or be started through sudo, ssh "
@@ -50,11 +49,6 @@ def forming(job: Job, known: Annotations = NOTHING) -> Forming | None:
         return None
     others = [task.task for task in job.plan.tasks if policy.listens(job.plan, task.task) and task.task not in missing]
     return Forming(policy.all_started_at(job), tuple(missing), tuple(others), remedy(job, known))
-
-
-def sentence(found: Forming, now: float) -> str:
-    """Return a sentence about the missing tasks, and for how long others wait."""
-    return f"cluster not formed: waiting {duration_words(now - found.since)} for {listed(found.missing)} to listen"
 
 
 def remedy(job: Job, known: Annotations = NOTHING) -> str:

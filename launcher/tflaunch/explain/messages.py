@@ -144,7 +144,8 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
     if before.phase is Phase.STOPPING and after.phase is Phase.PREPARING and after.culprit is not None:
         lines += end_messages.repeat_news(after, logs.tail)
     if after.formation.was_warned and not before.formation.was_warned and (late := cluster_formation.forming(after)):
-        lines.append(cluster_formation.sentence(late, now))
+        waited = duration_words(now - late.since)
+        lines.append(f"cluster not formed: waiting {waited} for {listed(late.missing)} to listen")
     if after.formation.is_complete and before.formation.was_warned and not before.formation.is_complete:
         lines.append(f"cluster formed after {duration_words(now - after.attempt_started_at)}")
     if after.deadlines.was_late and not before.deadlines.was_late:
@@ -255,12 +256,9 @@ def _given_up(before: Job, after: Job) -> list[str]:
     """Return messages about lost hosts that the job continues without."""
     if after.phase is not Phase.RUNNING or before.phase is not Phase.RUNNING or after.hosts is before.hosts:
         return []
-    there, lost_ones = (
-        (HostPhase.CONNECTED, HostPhase.DISCONNECTED, HostPhase.LEAVING),
-        (HostPhase.DOWN, HostPhase.JOINING),
-    )
+    absent = (HostPhase.DOWN, HostPhase.JOINING)
     ours = [host for name, host in after.hosts.items() if not (host.is_spare or before.hosts[name].is_spare)]
-    lost = [host for host in ours if before.hosts[host.host].phase in there and host.phase in lost_ones]
+    lost = [host for host in ours if before.hosts[host.host].phase not in absent and host.phase in absent]
     return [f"host {host.host} was lost: {host.reason}; the job goes on without it" for host in lost]
 
 

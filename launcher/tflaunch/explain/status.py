@@ -10,7 +10,7 @@ from tflaunch.clusterspec.values import Address
 from tflaunch.core import lost_hosts, policy, restart_rules
 from tflaunch.core.annotations import NOTHING, Annotations
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
-from tflaunch.core.states import HostPhase, HostState, Measure, TaskPhase, TaskState
+from tflaunch.core.states import HostPhase, Measure, TaskPhase, TaskState
 from tflaunch.explain import assessment, causes, cluster_formation, summary
 from tflaunch.explain.run_status import CheckpointStatus, HangStatus, HostStatus, Status, TaskStatus
 from tflaunch.plan import tensorboard
@@ -50,7 +50,8 @@ def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Stat
     ``exit_code`` is tflaunch's once it is known, which may differ from the job's.
     """
     job = inputs.known.explained(job)
-    culprit = job.culprit
+    culprit, hangs = job.culprit, inputs.known.noticed_of(job)
+    forming = cluster_formation.forming(job, inputs.known)
     found = Status(
         run=job.run,
         name=job.original.name,
@@ -64,7 +65,7 @@ def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Stat
         exit_code=job.exit_code if exit_code is None else exit_code,
         culprit=None if culprit is None else culprit.name,
         reason=None if culprit is None else _reason(culprit, job),
-        forming=_forming(job, inputs),
+        forming=None if forming is None else forming._replace(since=_since_epoch(forming.since, inputs)),
         supervisor="alive" if inputs.is_alive else "dead",
         started=_since_epoch(job.started_at, inputs),
         logs=inputs.logs,
@@ -73,7 +74,7 @@ def status(job: Job, inputs: StatusInputs, exit_code: int | None = None) -> Stat
         tasks=tuple(_task(job, job.process(process.task), inputs) for process in job.original.processes()),
         outsiders=job.port_fence.refused,
         checkpoint=_checkpoint(job, inputs),
-        hang=_hang(job, inputs),
+        hang=HangStatus(hangs, _since_epoch(inputs.known.noticed[2], inputs)) if hangs else None,
     )
     return assessment.assessed(found, inputs.now + inputs.epoch, inputs.verbs, inputs.end)
 
@@ -83,11 +84,6 @@ def _checkpoint(job: Job, inputs: StatusInputs) -> CheckpointStatus | None:
     if found is None:
         return None
     return CheckpointStatus(found.name, found.step or None, _since_epoch(found.at, inputs), found.hosts)
-
-
-def _hang(job: Job, inputs: StatusInputs) -> HangStatus | None:
-    sentence = inputs.known.noticed_of(job)
-    return HangStatus(sentence, _since_epoch(inputs.known.noticed[2], inputs)) if sentence else None
 
 
 def _board(job: Job) -> tensorboard.Reach | None:
@@ -104,11 +100,6 @@ def _reason(culprit: Culprit, job: Job) -> str:
     return causes.describe(culprit, job.plan) + exception
 
 
-def _forming(job: Job, inputs: StatusInputs) -> cluster_formation.Forming | None:
-    found = cluster_formation.forming(job, inputs.known)
-    return None if found is None else found._replace(since=_since_epoch(found.since, inputs))
-
-
 def _since_epoch(time: float, inputs: StatusInputs) -> float:
     return round(time + inputs.epoch, 3)
 
@@ -116,23 +107,20 @@ def _since_epoch(time: float, inputs: StatusInputs) -> float:
 def _host(job: Job, host: str, inputs: StatusInputs) -> HostStatus:
     state = job.hosts[host]
     silence = inputs.silences.get(host)
+    if state.phase is not HostPhase.DISCONNECTED:
+        since, until = state.away_since, lost_hosts.waited_for_until(job, state)
+    else:
+        since, until = state.since, state.fence_at
     return HostStatus(
         host,
         state.phase.value,
         state.flaw or state.reason or None,
         None if silence is None else round(silence, 3),
-        **_absence(job, state, inputs),
+        None if since is None else _since_epoch(since, inputs),
+        None if until is None else _since_epoch(until, inputs),
         is_spare=state.is_spare if job.original.spares else None,
         replaces=_moved_from(job, host),
     )
-
-
-def _absence(job: Job, host: HostState, inputs: StatusInputs) -> dict[str, float | None]:
-    if host.phase is HostPhase.DISCONNECTED:
-        times = {"since": host.since, "until": host.fence_at}
-    else:
-        times = {"since": host.away_since, "until": lost_hosts.waited_for_until(job, host)}
-    return {name: None if time is None else _since_epoch(time, inputs) for name, time in times.items()}
 
 
 def _task(job: Job, process: TaskPlan, inputs: StatusInputs) -> TaskStatus:
