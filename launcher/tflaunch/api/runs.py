@@ -198,16 +198,13 @@ class Run:
             TflaunchError: its supervisor was killed.
         """
         observer = self._observe()
-        if notebook.is_running():
-            cell = notebook.CellOutput(observer.tasks)
-            Follower(observer, cell).run(None)
-            cell.update(current_status(self.directory))
-        else:
-            screen = Screen(observer.tasks)
-            try:
-                Follower(observer, screen).run(None)
-            finally:
-                screen.close()
+        sink = notebook.CellOutput(observer.tasks) if notebook.is_running() else Screen(observer.tasks)
+        try:
+            Follower(observer, sink).run(None)
+        finally:
+            sink.close()
+        if isinstance(sink, notebook.CellOutput):
+            sink.update(current_status(self.directory))
         return self._result_of(observer)
 
     def _observe(self) -> Observer:

@@ -289,12 +289,9 @@ def _expand(value: Any, location: tuple[str | int, ...], environ: Mapping[str, s
         if name is None:
             return match["host"] or "${"
         if name not in environ:
-            is_default = re.search(r"[^A-Za-z0-9_]", name)
-            hint = (
-                "only ${NAME} and ${host:NAME} are known here"
-                if is_default
-                else "set it, or write $${ for a literal ${"
-            )
+            hint = "set it, or write $${ for a literal ${"
+            if re.search(r"[^A-Za-z0-9_]", name):  # such as a default
+                hint = "only ${NAME} and ${host:NAME} are known here"
             problems.append(Problem("error", format_place(location), f"environment variable {name!r} is not set", hint))
             return ""
         return environ[name] if is_final else templates.quote(environ[name])

@@ -46,12 +46,11 @@ def usual_spec() -> Path:
     raise click.MissingParameter(message, param_hint="'SPEC'", param_type="argument")
 
 
-def _or_usual(_: click.Context, __: click.Parameter, path: Path | None) -> Path:
-    return path or usual_spec()
-
-
 spec_argument = click.argument(
-    "spec", required=False, type=click.Path(readable=False, path_type=Path), callback=_or_usual
+    "spec",
+    required=False,
+    type=click.Path(readable=False, path_type=Path),
+    callback=lambda _context, _parameter, path: path or usual_spec(),
 )
 specs_argument = click.argument(  # click cannot parse a second variadic argument
     "specs", nargs=-1, metavar="[SPEC]... [-- COMMAND...]", type=click.Path(readable=False, path_type=Path)
