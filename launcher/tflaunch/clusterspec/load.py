@@ -83,13 +83,10 @@ def parse_spec_file(file: SpecFile) -> Any:
 
 
 def spec_from_data(source: str, data: Any, environ: Mapping[str, str] | None, directory: Path) -> Spec:
-    """Return the spec in plain data, completed by the user's defaults.
+    """Return the spec in plain data, as of a JSON parser, completed by the user's defaults.
 
-    Args:
-        source: the origin of the data, for messages.
-        data: plain data, as returned by a JSON parser.
-        environ: as in `load_spec`.
-        directory: the base of relative paths.
+    ``source`` is the origin of the data, for messages; ``environ`` is as in `load_spec`, and ``directory`` the base of
+    relative paths.
 
     Raises:
         SpecError: the spec is invalid; lists all problems.

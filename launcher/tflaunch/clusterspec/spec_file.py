@@ -28,11 +28,8 @@ class SpecFileError(Exception):
 class SpecFile(NamedTuple):
     """The text of a spec.
 
-    Attributes:
-        source: its origin, for messages.
-        directory: the base of its relative paths.
-        suffix: its format, as the suffix of a file name.
-        text: the text.
+    ``source``: its origin, for messages; ``directory``: the base of its relative paths; ``suffix``: its format, as the
+    suffix of a file name.
     """
 
     source: str

@@ -121,10 +121,7 @@ def _check_variable_value(value: object) -> str:
 def matching(pattern: str, form: str, takes_numbers: bool = False) -> ReadBy:
     """Return a parser for text that must match a pattern as a whole.
 
-    Args:
-        pattern: a regular expression.
-        form: completes the sentence "must be ...".
-        takes_numbers: also accept a number, as its text.
+    ``form`` completes the sentence "must be ..."; with ``takes_numbers``, a number is taken as its text.
     """
     compiled = re.compile(pattern)
 

@@ -12,22 +12,12 @@ from tflaunch.feature import ask, features
 class Facts(NamedTuple):
     """Facts about an ended task, other than its output.
 
-    Attributes:
-        strategy: as in the spec.
-        task: its name.
-        role: its role.
-        attempt: the number of the attempt.
-        recurs: the attempt before has failed alike, so that what an attempt began with is not the cause.
-        code: its exit code, None if it was killed or has not ended.
-        signal: the number of the signal that killed it.
-        legacy_keras: whether its environment selects tf_keras, None if unknown.
-        python: the interpreter that it ran, "" if unknown.
-        host: where it ran, "" for this machine.
-        hosts: the number of hosts of the job.
-        proxies: names of the proxy variables in its environment.
-        cluster_formed: whether the cluster had formed, in this attempt or an earlier one.
-        finished: tasks that had exited with code 0 before.
-        others: for the task that failed first, other failed tasks and their last lines, which may tell what it blames.
+    ``recurs``: the attempt before has failed alike, so that what an attempt began with is not the cause. ``code`` is
+    None if a signal killed it, and ``host`` "" for this machine; ``legacy_keras``: whether its environment selects
+    tf_keras; ``python`` is its interpreter. ``hosts`` is their number; ``proxies`` are names of proxy variables in its
+    environment. ``cluster_formed``: in this attempt or an earlier one; ``finished``: tasks that had exited with code 0
+    before; ``others``: for the task that failed first, other failed tasks and their last lines, which may tell what it
+    blames. What is not known is None or "".
     """
 
     strategy: str

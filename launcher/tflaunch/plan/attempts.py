@@ -12,9 +12,7 @@ from tflaunch_worker.tf_config import NAME as TF_CONFIG
 def moved(plan: Plan, places: Mapping[str, str]) -> Plan:
     """Return the plan with the tasks of some hosts on other ones.
 
-    Args:
-        plan: the plan as compiled, or with ports and without the workers of lost hosts.
-        places: host of the compiled plan to the host that takes its place; others keep their tasks.
+    ``places``: host of the compiled plan to the host that takes its place.
     """
     if not places:
         return plan
@@ -32,12 +30,7 @@ def task_on(plan: Plan, task: TaskPlan, host: str) -> TaskPlan:
 
 
 def resolve(plan: Plan, ports: Mapping[str, int]) -> Plan:
-    """Return the plan with these ports in its addresses.
-
-    Args:
-        plan: a plan, resolved or not.
-        ports: task to its port; other tasks keep their ports.
-    """
+    """Return the plan with these ports of tasks in its addresses."""
 
     def placed(process: TaskPlan) -> TaskPlan:
         if process.address is None or process.task not in ports:

@@ -313,11 +313,7 @@ class Plan(_Fields):
         return self._replace(variants=tuple(variants))
 
     def find(self, task: str) -> TaskPlan:
-        """Return the plan of one task.
-
-        Raises:
-            KeyError: there is no such task.
-        """
+        """Return the plan of one task, or raise KeyError."""
         return self._processes_by_name[task]
 
     def on_host(self, host: str) -> tuple[TaskPlan, ...]:

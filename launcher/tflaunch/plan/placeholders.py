@@ -25,14 +25,7 @@ def names(text: str) -> list[str]:
 
 
 def fill(process: TaskPlan, plan: Plan, run: str, attempt: str) -> TaskPlan:
-    """Return a process with its placeholders filled in.
-
-    Args:
-        process: a process of the plan.
-        plan: the plan, with the ports known so far.
-        run: the run's name.
-        attempt: the number of the attempt.
-    """
+    """Return a process with its placeholders filled in; the plan has the ports known so far."""
     if not any("{" in text and PLACEHOLDER.search(text) for text in _texts_of(process)):
         return process
     values = {RUN: run, ATTEMPT: attempt, **_of_task(process), **_of_cluster(plan)}
@@ -70,11 +63,7 @@ def matrix_names(plan: Plan) -> list[str]:
 
 
 def require_matrix_values(plan: Plan) -> None:
-    """Require that no value of a matrix is missing in a plan that is to be run.
-
-    Raises:
-        TflaunchError: one is.
-    """
+    """Raise a TflaunchError if a value of a matrix is missing in a plan."""
     if missing := matrix_names(plan):
         name = missing[0]
         raise TflaunchError(f"{{matrix.{name}}} has no value; give some with --matrix {name}=1,2", EXIT_USAGE)

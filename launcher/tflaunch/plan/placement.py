@@ -46,11 +46,8 @@ def spread(spec: Spec, slots: Sequence[str]) -> Spec:
     """Return the spec with hosts for the tasks that have none.
 
     Ordered by role and index, the tasks are divided among the hosts in contiguous blocks of nearly equal size; with
-    at least as many hosts as tasks, each task gets its own host.
-
-    Args:
-        spec: a spec.
-        slots: hosts; a host listed twice gets twice as many tasks as the others.
+    at least as many hosts as tasks, each task gets its own host. A host that is listed twice in ``slots`` gets twice as
+    many tasks as the others.
     """
     total = sum(addresses.count(_NOWHERE) for addresses in spec.cluster.values())
     distinct = list(dict.fromkeys(slots))

@@ -15,12 +15,9 @@ _WARM_BY_DEFAULT = ("tensorflow",)
 
 
 def make_plan(spec: Spec, directory: PurePath, machine: model.Machine) -> model.Plan:
-    """Return the plan of a spec.
+    """Return the plan of a spec without errors.
 
-    Args:
-        spec: a spec without errors.
-        directory: the directory of the spec's file; working directories are relative to it.
-        machine: the machine that tflaunch runs on.
+    Working directories are relative to ``directory``, that of the spec's file.
     """
     strategy = spec.effective_strategy()
     addressed = [(role, index, address) for role in ROLES for index, address in enumerate(spec.cluster.get(role, ()))]

@@ -41,10 +41,7 @@ class TaskStarter:
     def describe_function(self, name: str, functions: Sequence[FunctionType], data: bytes) -> Mapping[str, object]:
         """Describe a function that tasks call, for their hosts.
 
-        Args:
-            name: the function's.
-            functions: those that are pickled by value.
-            data: the pickle.
+        ``functions`` are those that are pickled by value, and ``data`` is the pickle.
         """
         return {}
 

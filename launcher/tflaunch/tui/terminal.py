@@ -89,11 +89,9 @@ class Region:
         return bool(self._lines)
 
     def frame(self, above: bytes, lines: Sequence[str]) -> bytes:
-        """Return the bytes that print ``above`` and redraw the region below it.
+        """Return the bytes that print whole lines ``above``, and redraw the region.
 
-        Args:
-            above: whole lines.
-            lines: the region's lines, fewer than the terminal has; if empty, the region is removed.
+        It has fewer ``lines`` than the terminal; without any, it is removed.
         """
         if not self._lines and not lines:
             return above

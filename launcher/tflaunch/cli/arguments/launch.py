@@ -51,12 +51,8 @@ class LaunchOptions(NamedTuple):
 class Launching(NamedTuple):
     """A run that is being started.
 
-    Args:
-        options: how.
-        engine: the value of ``--on``.
-        plan: the plan, if the spec is read already; None before that.
-        suffix: the format of ``spec``, as the suffix of a file name.
-        spec: what the user wrote.
+    ``engine``: the value of ``--on``; ``plan``: None before the spec is read; ``spec``: what the user wrote, and
+    ``suffix`` its format, as the suffix of a file name.
     """
 
     options: LaunchOptions

@@ -113,11 +113,7 @@ _PROGRAM = re.compile(r"python[\d.]*|.*\.(py|sh)|\.{0,2}/.+")
 
 
 def require_program(command: Sequence[str], context: click.Context | None = None) -> None:
-    """Require that a command begins with a program, and not with its options.
-
-    Raises:
-        click.UsageError: it does not.
-    """
+    """Raise `click.UsageError` if a command begins with options, not with a program."""
     if command and command[0].startswith("-"):
         words = shlex.join(command)
         place = next((at for at, word in enumerate(command) if _PROGRAM.fullmatch(word)), 0)
