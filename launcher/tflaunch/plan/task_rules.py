@@ -1,6 +1,7 @@
 """Rules for the commands, variables and placeholders of a spec."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from tflaunch.clusterspec import templates
 from tflaunch.clusterspec.model import Spec
@@ -40,7 +41,7 @@ def _legacy_keras(spec: Spec) -> Iterator[Problem]:
     if spec.legacy_keras is False and strategy in ("multi_worker_mirrored", "parameter_server"):
         message = f"Keras 3 cannot `fit` under {strategy}"
         yield Problem.warning("legacy_keras", message, "remove it, unless the program has its own training loop")
-    for where, env in _environments(spec):
+    for where, env in _values_of(spec, "env"):
         value = env.get("TF_USE_LEGACY_KERAS", "1")
         if value not in (*_KERAS_SPELLINGS, "0", "false", "False", ""):
             message = f"TensorFlow ignores TF_USE_LEGACY_KERAS={value}"
@@ -54,13 +55,13 @@ def _secrets(spec: Spec) -> Iterator[Problem]:
             message = 'must have one of "env" and "file"'
             hint = "write where the value is found" if secret.env is None else "remove one of them"
             yield Problem.error(f"secrets.{name}", message, hint)
-        for where, env in _environments(spec):
+        for where, env in _values_of(spec, "env"):
             if name in env:
                 yield Problem.error(f"{where}.{name}", f"is a secret, too (secrets.{name})", "leave out one of them")
 
 
 def _own_variables(spec: Spec) -> Iterator[Problem]:
-    for where, env in (*_environments(spec), ("secrets", spec.secrets)):
+    for where, env in (*_values_of(spec, "env"), ("secrets", spec.secrets)):
         for variable in OURS:
             if variable in env:
                 yield Problem.error(f"{where}.{variable}", "is set by tflaunch for every task", "remove it")
@@ -83,40 +84,32 @@ def _placeholders(spec: Spec) -> Iterator[Problem]:
 
 def all_commands(spec: Spec) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield every command with its place in the spec."""
-    commands = {"command": spec.command}
-    commands |= {f"roles.{name}.command": role.command for name, role in spec.roles.items()}
-    commands |= {f"sidecars.{name}.command": sidecar.command for name, sidecar in spec.sidecars.items()}
-    yield from ((where, command) for where, command in commands.items() if command)
+    yield from ((where, command) for where, command in _values_of(spec, "command") if command)
 
 
 def texts_of(spec: Spec) -> Iterator[tuple[str, str]]:
     """Yield the place and text of every value that may contain placeholders."""
     for where, command in all_commands(spec):
         yield from ((f"{where}[{index}]", word) for index, word in enumerate(command))
-    for where, env in _environments(spec):
+    for where, env in _values_of(spec, "env"):
         yield from ((f"{where}.{name}", value) for name, value in env.items())
-    directories = {"workdir": spec.workdir}
-    directories |= {f"roles.{name}.workdir": role.workdir for name, role in spec.roles.items()}
-    directories |= {f"hosts.{name}.workdir": host.workdir for name, host in spec.hosts.items()}
-    yield from ((where, text) for where, text in directories.items() if text is not None)
+    yield from ((where, text) for where, text in _values_of(spec, "workdir") if text is not None)
 
 
 def _threads(spec: Spec) -> Iterator[Problem]:
     """Check for a single inter-op thread, in which servers of tf.distribute block."""
-    for where, env in _environments(spec):
+    for where, env in _values_of(spec, "env"):
         if env.get("TF_NUM_INTEROP_THREADS") == "1" and "ps" in spec.cluster:
             message = "one inter-op thread can lock up worker and ps"
             yield Problem.warning(f"{where}.TF_NUM_INTEROP_THREADS", message, "leave it out")
 
 
-def _environments(spec: Spec) -> Iterator[tuple[str, Mapping[str, str]]]:
-    yield "env", spec.env
-    for name, role in spec.roles.items():
-        yield f"roles.{name}.env", role.env
-    for name, host in spec.hosts.items():
-        yield f"hosts.{name}.env", host.env
-    for name, sidecar in spec.sidecars.items():
-        yield f"sidecars.{name}.env", sidecar.env
+def _values_of(spec: Spec, field: str) -> Iterator[tuple[str, Any]]:
+    """Yield a field's place and value in the spec, its roles, hosts and sidecars."""
+    yield field, getattr(spec, field)
+    for parts in ("roles", "hosts", "sidecars"):
+        for name, part in getattr(spec, parts).items():
+            yield f"{parts}.{name}.{field}", getattr(part, field, None)
 
 
 RULES: tuple[Callable[[Spec], Iterator[Problem]], ...] = (
