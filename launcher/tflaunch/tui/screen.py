@@ -109,7 +109,10 @@ class Screen(OutputSink):
         if self._is_quiet and not is_failure and not message.startswith("warning:"):
             return
         lines = [_quoted(line) for line in message.split("\n")] if message else []
-        lines = (_panel(lines) if is_failure and lines else None) or [f"tflaunch: {line}" for line in lines]
+        if is_failure and lines and terminal.is_drawable(_STDERR):
+            lines = formatting.failure_panel(lines, terminal.size(_STDERR)[0])
+        else:
+            lines = [f"tflaunch: {line}" for line in lines]
         text = "".join(f"{line}\n" for line in lines)
         self._err.add(Piece(None, text.encode("utf-8")))
 
@@ -201,13 +204,6 @@ def _is_one_stream() -> bool:
         return os.path.sameopenfile(_STDOUT, _STDERR)
     except OSError:
         return False
-
-
-def _panel(lines: Sequence[str]) -> list[str] | None:
-    """Return a failure as it is drawn on stderr; None if that cannot be drawn on."""
-    if not os.isatty(_STDERR):
-        return None
-    return formatting.failure_panel(lines, terminal.size(_STDERR)[0]) if terminal.is_drawable(_STDERR) else None
 
 
 def _quoted(line: str) -> str:
