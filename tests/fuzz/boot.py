@@ -8,13 +8,12 @@ from typing import Any
 from fuzz.borders import Border
 from fuzz.mutations import as_json, mutate, mutate_bytes, mutate_order
 from fuzz.stages import check_sentence
-from tflaunch.features import bootstrap
-from tflaunch.features.bootstrap import Archive
+from tflaunch.features.bootstrap import BootConnectors
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import AgentGoneError, LinkError
 
 HOST = HostPlan("a", is_local=False)
-ARCHIVE = Archive(boot=b"boot", data=b"agent", sha256="ab" * 32)
+CONNECTORS = BootConnectors("run", 10.0)
 _MARKER = b"<MARKER>"
 _ANSWERS: tuple[dict[str, Any], ...] = (
     {"kind": "send"},
@@ -50,10 +49,8 @@ def generate(chance: random.Random) -> bytes:
 
 
 def check(case: bytes) -> None:
-    boot = bootstrap.Boot(Stream(json.loads(case)), HOST, end=1e12)
-    request = bootstrap.request("start", "run", HOST, ARCHIVE, 10.0)
     try:
-        boot.bring(request, ARCHIVE)
+        CONNECTORS.bring(Stream(json.loads(case)), "start", HOST, end=1e12)
     except (AgentGoneError, LinkError) as error:
         check_sentence(str(error), longest=2000)
 

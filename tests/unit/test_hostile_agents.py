@@ -19,7 +19,6 @@ from support.waiting import PATIENCE
 from tflaunch.agents import replies, snapshot
 from tflaunch.agents.calls import Waiter
 from tflaunch.core.events import HostDelayed, HostJoined, HostLost, LinkLost, LinkRestored, TaskExited
-from tflaunch.features.bootstrap import Boot, request
 from tflaunch.features.rpc import AgentRpc
 from tflaunch.records import read_record
 from tflaunch.runtime import usage_sampler
@@ -238,7 +237,7 @@ def brought(*answers: bytes) -> None:
     """Bootstrap an agent on a host that sends this response."""
     said = b"".join([b"<MARKER>\n", *(answer + b"\n" for answer in answers)]).decode("latin-1")
     stream = boot.Stream({"pieces": [said], "code": 1, "errors": "", "silence": False})
-    Boot(stream, boot.HOST, math.inf).bring(request("start", "run", boot.HOST, boot.ARCHIVE, 5), boot.ARCHIVE)
+    boot.CONNECTORS.bring(stream, "start", boot.HOST, math.inf)
 
 
 @pytest.mark.parametrize(

@@ -71,59 +71,22 @@ class Stream(Protocol):
         """Describe a command that exited before our program ran; ``said``: its message."""
 
 
-def request(
-    mode: str, run: str, host: HostPlan, agent: Archive, patience: float, *, stays: str = "", warm: str | None = None
-) -> dict[str, object]:
-    """Return the request to `boot`, to ``start`` a run's agent or to ``resume`` it.
-
-    ``stays``: our first program there outlives the link until the agent has ended, because that ends with it
-    (``holds``), or to be its parent (``waits``). ``warm``: the recipe of a process of an earlier run that may start it
-    (see `plan.task_starter`).
-    """
-    return {
-        "mode": mode,
-        "run": run,
-        "host": host.host,
-        "home": host.home,
-        "inherits": host.inherits_environment,
-        "agent": agent.sha256,
-        "size": len(agent.data),
-        "patience": patience / 2,
-        "stays": stays,
-        "warm": warm,
-        "names": [tflaunch_worker.SOCKET_NAME, tflaunch_worker.LOCK_NAME, tflaunch_worker.LOG_NAME],
-    }
-
-
-class _Answer(NamedTuple):
-    """A reply of `boot`; ``text``: why it ``failed``, or the log of a ``gone`` agent."""
-
-    kind: str
-    text: str = ""
-
-
-_TEXTS = {"failed": "reason", "gone": "words"}
-
-
-def _read_answer(line: bytes) -> _Answer:
-    """Parse a line as a reply.
-
-    Raises:
-        ValueError: the line is not a reply.
-    """
+def _read_answer(line: bytes) -> tuple[str, str]:
+    """Return the kind of a reply of `boot`, and why it ``failed``, or the log of an agent that is ``gone``."""
     message = wire.parse(line, _MOST_VALUES)
     if not isinstance(message, dict):
         raise ValueError("it is not an object")  # noqa: TRY004 - what a host says is a value
     kind = fields.text(message, "kind", 20)
-    return _Answer(kind, printable(fields.text(message, _TEXTS[kind])) if kind in _TEXTS else "")
+    text = {"failed": "reason", "gone": "words"}.get(kind)
+    return kind, printable(fields.text(message, text)) if text else ""
 
 
 def _shown(data: bytes) -> str:
     return printable(data[:60].decode("utf-8", "replace"))
 
 
-class Boot:
-    """Connects a stream to the agent."""
+class _Boot:
+    """The start of an agent through a stream."""
 
     def __init__(self, stream: Stream, host: HostPlan, end: float) -> None:
         self._stream = stream
@@ -132,12 +95,7 @@ class Boot:
         self._received = b""
 
     def bring(self, request: dict[str, object], agent: Archive) -> None:
-        """Send the request, and wait until it is served: then the stream is the agent's.
-
-        Raises:
-            AgentGoneError: the agent has exited.
-            LinkError: the agent cannot be reached or started, and why.
-        """
+        """Send the request, and wait until it is served: then the stream is the agent's."""
         program = agent.boot + b"\nmain(sys.stdin.buffer)\n"
         first, second = os.urandom(8).hex(), os.urandom(8).hex()
         command = _COMMAND.format(
@@ -147,19 +105,17 @@ class Boot:
         self._skip_noise(f"{second}{first}\n".encode())
         head = f"{self._host.python or ''}\n".encode() + program + json.dumps(request).encode() + b"\n"
         self._send(head)
-        answer = self._answer()
-        if answer.kind == "send":
+        kind, text = self._answer()
+        if kind == "send":
             self._send(agent.data)
-            answer = self._answer()
-        if answer.kind == "gone":
-            raise AgentGoneError(answer.text)
-        if answer.kind == "failed":
-            raise LinkError(answer.text if answer.text == boot.NO_PROC else f"{answer.text}; {self._remedy()}")
-        if answer.kind != "ready":
-            raise LinkError(f"our program there answered {answer.kind!r}, out of turn")
-
-    def _remedy(self) -> str:
-        return f"fix this on the host, or set TFLAUNCH_HOME in hosts.{self._host.host}.env to another directory"
+            kind, text = self._answer()
+        if kind == "gone":
+            raise AgentGoneError(text)
+        if kind == "failed":
+            remedy = f"fix this on the host, or set TFLAUNCH_HOME in hosts.{self._host.host}.env to another directory"
+            raise LinkError(text if text == boot.NO_PROC else f"{text}; {remedy}")
+        if kind != "ready":
+            raise LinkError(f"our program there answered {kind!r}, out of turn")
 
     def _skip_noise(self, marker: bytes) -> None:
         """Discard whatever the login shell prints before our marker."""
@@ -171,7 +127,7 @@ class Boot:
                 raise LinkError(self._stream.failure(self._exit_code(), said))
         self._received = self._received.partition(marker)[2]
 
-    def _answer(self) -> _Answer:
+    def _answer(self) -> tuple[str, str]:
         while b"\n" not in self._received:
             if len(self._received) > _LONGEST_ANSWER:
                 raise LinkError(f"our program there answered without end: {_shown(self._received)}")
@@ -232,20 +188,41 @@ class Boot:
 
 
 class BootConnectors:
-    """The base of `Connectors` that start agents by `Boot`."""
+    """The base of `Connectors` that start agents through a `Stream`."""
 
     def __init__(self, run: str, patience: float) -> None:
         """Prepare; ``patience`` is the timeout for reaching a host, in seconds."""
-        self.run = run
+        self._run = run
         self.patience = patience
-        self.archive = build_archive()
+        self._archive = build_archive()
 
     def bring(
-        self, stream: Stream, mode: str, host: HostPlan, end: float, stays: str = "", warm: str | None = None
+        self, stream: Stream, mode: str, host: HostPlan, end: float, *, stays: str = "", warm: str | None = None
     ) -> None:
-        """Connect a stream to the agent of the run there; the arguments are those of `request` and `Boot`."""
-        sent = request(mode, self.run, host, self.archive, self.patience, stays=stays, warm=warm)
-        Boot(stream, host, end).bring(sent, self.archive)
+        """Connect a stream to the agent of the run on a host, to ``start`` it or to ``resume`` it, before ``end``.
+
+        ``stays``: our first program there outlives the link until the agent has ended, because that ends with it
+        (``holds``), or to be its parent (``waits``). ``warm``: the recipe of a process of an earlier run that may start
+        it (see `plan.task_starter`).
+
+        Raises:
+            AgentGoneError: the agent has exited.
+            LinkError: the agent cannot be reached or started, and why.
+        """
+        request: dict[str, object] = {
+            "mode": mode,
+            "run": self._run,
+            "host": host.host,
+            "home": host.home,
+            "inherits": host.inherits_environment,
+            "agent": self._archive.sha256,
+            "size": len(self._archive.data),
+            "patience": self.patience / 2,
+            "stays": stays,
+            "warm": warm,
+            "names": [tflaunch_worker.SOCKET_NAME, tflaunch_worker.LOCK_NAME, tflaunch_worker.LOG_NAME],
+        }
+        _Boot(stream, host, end).bring(request, self._archive)
 
 
 class Archive(NamedTuple):

@@ -97,7 +97,7 @@ class CommandConnector:
         link = CommandLink(self._access.words)
         try:
             stays = "holds" if self._access.holds else "" if self._access.adopts else "waits"
-            connectors.bring(link, mode, self._host, end, stays)
+            connectors.bring(link, mode, self._host, end, stays=stays)
         except BaseException:
             link.close()
             raise
@@ -143,11 +143,7 @@ class CommandLink:
         return self._process
 
     def send(self, data: bytes, patience: float) -> None:
-        """Send to the command's standard input.
-
-        Raises:
-            TimeoutError: the command did not read it in time.
-        """
+        """Send to the command's standard input (see `bootstrap.Stream`)."""
         self.socket.settimeout(patience)
         try:
             self.socket.sendall(data)
@@ -155,11 +151,7 @@ class CommandLink:
             pass  # the command's last output tells why
 
     def receive(self, patience: float) -> bytes:
-        """Return part of its standard output, b"" at the end.
-
-        Raises:
-            TimeoutError: nothing arrived in time.
-        """
+        """Return part of its standard output (see `bootstrap.Stream`)."""
         self.socket.settimeout(patience)
         try:
             return self.socket.recv(_CHUNK)
