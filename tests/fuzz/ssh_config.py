@@ -47,7 +47,7 @@ def check(case: bytes) -> None:
     """Resolve a host; no name is looked up, and no command is run."""
     with little_work():
         try:
-            target = SshConfig(lambda alias, *_: parse_answer(case, alias)).resolve("alpha", HostPlan("alpha", False))
+            target = SshConfig(lambda alias, *_: parse_answer(case, alias)).resolve(HostPlan("alpha", False))
         except LinkError as error:
             check_sentence(str(error), longest=2000)
             return

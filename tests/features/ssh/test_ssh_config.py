@@ -49,12 +49,12 @@ def configured(home: Path) -> Configure:
 
 def target_of(config: SshConfig, host: str = "alpha", **settings: str) -> Target:
     """Return how a host is reached, with these settings in the spec."""
-    return config.resolve(host, HostPlan("alpha", is_local=False, **settings))  # type: ignore[arg-type]
+    return config.resolve(HostPlan(host, is_local=False, **settings))  # type: ignore[arg-type]
 
 
 def the_error_in(configure: Configure, text: str, host: str = "alpha", ssh: str | None = None) -> str:
     with pytest.raises(LinkError) as caught:
-        configure(text).resolve(host, HostPlan("alpha", is_local=False, ssh=ssh))
+        configure(text).resolve(HostPlan(host, is_local=False, ssh=ssh))
     sentence = str(caught.value)
     assert sentence.isprintable()
     return sentence

@@ -30,7 +30,7 @@ class SshConnectors(bootstrap.BootConnectors):
         self._lock = threading.Lock()
 
     def connector_to(self, host: HostPlan, warm: str | None) -> SshConnector:
-        """Return the connector for a host; ``warm`` is as in `bootstrap.request`."""
+        """Return the connector for a host; ``warm`` is as in `bootstrap.BootConnectors.bring`."""
         return SshConnector(self, host, warm)
 
     def target(self, host: HostPlan) -> Target:
@@ -42,7 +42,7 @@ class SshConnectors(bootstrap.BootConnectors):
         with self._lock:  # held only to create the configuration: hosts are looked up in parallel
             if self._config is None:
                 self._config = SshConfig()
-        return self._config.resolve(host.host, host)
+        return self._config.resolve(host)
 
 
 class SshConnector:

@@ -10,8 +10,7 @@ import re
 import shlex
 import socket
 import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tflaunch.clusterspec.values import bracketed
@@ -30,6 +29,7 @@ _NUMBER = re.compile(r"[0-9]{1,5}")
 _TOKEN = re.compile(r"%(.?)|\$\{(\w+)\}")
 _LEAST_RSA_BITS = 1024  # the default of RequiredRSASize
 _MAX_JUMPS = 16
+_Destination = tuple[str, str | None, int | None]  # name, user, port
 
 
 class Target(NamedTuple):
@@ -85,22 +85,20 @@ class SshConfig:
         """
         self._ask = lookup or find_lookup()
         self._lock = threading.Lock()
-        self._found: dict[tuple[str, str | None, int | None], Future[Values]] = {}
+        self._locks: dict[_Destination, threading.Lock] = {}
+        self._found: dict[_Destination, Values] = {}
 
-    def resolve(self, host: str, settings: HostPlan) -> Target:
+    def resolve(self, host: HostPlan) -> Target:
         """Return how to reach a host.
 
-        Args:
-            host: its name in the spec.
-            settings: `ssh` is "user@address:port", where only the address is required. The address, or the
-                host's name without `ssh`, is looked up like a destination on ssh's command line; the spec takes
-                precedence over the result.
+        Its `ssh` is "user@address:port", where only the address is required. The address, or the host's name without
+        `ssh`, is looked up like a destination on ssh's command line; the spec takes precedence over the result.
 
         Raises:
             LinkError: the configuration cannot be used for this host.
         """
-        user, alias, port = _destination(settings.ssh or bracketed(host), "`ssh`")
-        return self._target(host, alias, user, port, identity_file=settings.identity_file)
+        user, alias, port = _destination(host.ssh or bracketed(host.host), "`ssh`")
+        return self._target(host.host, alias, user, port, identity_file=host.identity_file)
 
     def _target(
         self,
@@ -145,21 +143,11 @@ class SshConfig:
     def _lookup(self, alias: str, user: str | None, port: int | None) -> Values:
         key = (alias, user, port)
         with self._lock:
-            is_ours = key not in self._found
-            found = self._found.setdefault(key, Future())
-        if is_ours:
-            try:
-                found.set_result(self._ask(alias, user, port))
-            except BaseException as error:
-                with self._lock:
-                    del self._found[key]  # the user may fix the configuration before the next attempt
-                found.set_exception(error)
-                if not isinstance(error, LinkError):
-                    raise
-        try:
-            return found.result()  # no limit: the thread that asks has one
-        except LinkError as error:
-            raise LinkError(str(error)) from None  # threads must not share an exception
+            lock = self._locks.setdefault(key, threading.Lock())
+        with lock:  # not of all: hosts are looked up in parallel
+            if key not in self._found:
+                self._found[key] = self._ask(alias, user, port)
+            return self._found[key]
 
     def _jumps(self, options: _Options, trail: tuple[str, ...]) -> tuple[Target, ...]:
         value = options.get("proxyjump", "none")
@@ -211,7 +199,10 @@ class _Options:
 
     def expand(self, text: str) -> str:
         """Expand ``%x`` and ``${VARIABLE}``, which `ssh -G` leaves in commands and paths."""
-        tokens = self._tokens()
+        here, key_name = socket.gethostname(), self.get("hostkeyalias", self.alias)
+        there = {"h": self.address, "k": key_name, "n": self.alias, "p": str(self.port), "r": self.user}
+        ours = {"d": os.path.expanduser("~"), "i": str(os.getuid()), "L": here.partition(".")[0], "l": here}
+        tokens = {"%": "%", "u": local_user(), **there, **ours}
 
         def value(found: re.Match[str]) -> str:
             known = tokens.get(found[1]) if found[2] is None else os.environ.get(found[2])
@@ -220,12 +211,6 @@ class _Options:
             return known
 
         return _TOKEN.sub(value, text)
-
-    def _tokens(self) -> Mapping[str, str]:
-        here, key_name = socket.gethostname(), self.get("hostkeyalias", self.alias)
-        there = {"h": self.address, "k": key_name, "n": self.alias, "p": str(self.port), "r": self.user}
-        ours = {"d": os.path.expanduser("~"), "i": str(os.getuid()), "L": here.partition(".")[0], "l": here}
-        return {"%": "%", "u": local_user(), **there, **ours}
 
     def path(self, text: str) -> str:
         return self.expand(os.path.expanduser(text))
