@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import tflaunch_worker
 from tflaunch import private_files
@@ -20,13 +19,6 @@ _BOOT = "import sys; sys.path.insert(0, {root!r}); from tflaunch_worker.guard im
 _PYTHON = (sys.executable, "-I", "-S", *(("-X", f"pycache_prefix={sys.pycache_prefix}") if sys.pycache_prefix else ()))
 _TITLE = "tflaunch-agent:"
 _END_PATIENCE = 10.0
-
-
-class _Guard(NamedTuple):
-    """How to wait for a guard: a pidfd, and its process if it is a child of this one."""
-
-    end: int
-    child: subprocess.Popen[bytes] | None
 
 
 class LocalConnector:
@@ -44,7 +36,7 @@ class LocalConnector:
         self._run = run
         self._warm = warm
         self.guard: subprocess.Popen[bytes] | None = None
-        self._guards: list[_Guard] = []  # at most one, not yet waited for; a list: its `pop` is atomic
+        self._guards: list[int] = []  # at most one pidfd, not yet waited for; a list: its `pop` is atomic
 
     def open(self) -> LocalLink:
         """Start guard and agent; raises `LinkError` if that is not possible."""
@@ -68,7 +60,7 @@ class LocalConnector:
             raise LinkError(f"the agent cannot be started: {error}") from None
         finally:
             theirs.close()
-        self._note_guard(linux.open_pidfd(self.guard.pid), self.guard)
+        self._note_guard(linux.open_pidfd(self.guard.pid))
         return LocalLink(ours)
 
     def resume(self) -> LocalLink:
@@ -103,14 +95,14 @@ class LocalConnector:
             return []
         return orphans.sweep(str(self._directory))
 
-    def _note_guard(self, end: int | None, child: subprocess.Popen[bytes] | None = None) -> None:
-        """Wait for this guard from now on, and for no earlier one."""
+    def _note_guard(self, end: int | None) -> None:
+        """Wait for the guard of this pidfd from now on, and for no earlier one."""
         if (earlier := self._take_guard()) is not None:
-            os.close(earlier.end)
+            os.close(earlier)
         if end is not None:
-            self._guards.append(_Guard(end, child))
+            self._guards.append(end)
 
-    def _take_guard(self) -> _Guard | None:
+    def _take_guard(self) -> int | None:
         """Take the guard to wait for: `resume` may wait for one when the next is started."""
         try:
             return self._guards.pop()
@@ -119,13 +111,13 @@ class LocalConnector:
 
     def _wait_for_guard(self) -> None:
         """Wait up to 10 s for the guard to exit; `Popen.wait` with a timeout would poll."""
-        guard = self._take_guard()
-        if guard is None:
+        end, started = self._take_guard(), self.guard
+        if end is None:
             return
-        has_ended = bool(select.select([guard.end], [], [], _END_PATIENCE)[0])
-        os.close(guard.end)
-        if has_ended and guard.child is not None:
-            guard.child.wait()  # no limit: it has ended
+        select.select([end], [], [], _END_PATIENCE)
+        os.close(end)
+        if started is not None:
+            started.poll()  # reap it
 
     def _connected(self) -> LocalLink | None:
         """Connect to the socket of an agent that another started; None without one."""
