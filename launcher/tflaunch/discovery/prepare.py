@@ -11,7 +11,7 @@ from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import local_machine, resolve
 from tflaunch.discovery.base import find_engine
 from tflaunch.errors import Problem, SpecError, missing_feature
-from tflaunch.feature import engines, features, find_host_maker, served_fields
+from tflaunch.feature import features, find_host_maker, served_fields
 from tflaunch.feature import load as load_place
 from tflaunch.plan import lint, placement, planner
 from tflaunch.plan import model as planning
@@ -47,9 +47,7 @@ def plan_spec(
     return make_plan(file.directory, spec, is_detached=is_detached).warned(warnings), warnings
 
 
-def complete(
-    source: str, directory: Path, spec: Spec, is_offline: bool = False, giver: str = ""
-) -> tuple[Spec, list[Problem]]:
+def complete(source: str, directory: Path, spec: Spec, is_offline: bool = False) -> tuple[Spec, list[Problem]]:
     """Return a spec with the hosts that it asks to discover, and its warnings.
 
     Args:
@@ -57,13 +55,9 @@ def complete(
         directory: the base of relative paths.
         spec: the spec.
         is_offline: whether hosts are only assumed.
-        giver: an engine whose hosts are not looked up, because it provides them later.
 
     Raises as `read_spec`.
     """
-    if giver:  # another engine gets the tasks
-        others = {engine.field: None for engine in engines().values() if engine.host_maker}
-        spec = spec.model_copy(update={**others, "pool": None if spec.pool == giver else spec.pool})
     maker = find_host_maker(spec)
     if maker is not None:
         if problems := maker.find_problems(spec):

@@ -113,8 +113,6 @@ def test_the_plan_is_kept_as_a_whole() -> None:
         "night-ly", "", 300.0, "lab", launcher="ghcr.io/ann/train:1", keep=3600.0
     )
     assert lint.unused_image(_spec()) == []
-    spec, _ = prepare.complete("spec", Path(), made({**SPEC, "cluster": {"worker": ["a", "b"]}}), giver="jobset")
-    assert (spec.kubernetes, "night-ly-worker-0" in spec.hosts) == (None, False), "another engine ignores it"
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,13 @@ def test_a_signal_ends_all(launch: Launch, number: int, code: int) -> None:
     wait_for_end(process, code)
 
 
+def test_other_engines_make_no_pods_of_ours(launch: Launch) -> None:
+    fields: dict[str, Any] = {"container": {"image": "x"}, "kubernetes": {"labels": {"team": "blue"}}}
+    text = written(launch, launch.spec(cluster={"worker": ["a", "b"]}, command=["x"], **fields), "jobset").read_text()
+    assert "team: blue" in text
+    assert "completions: 2" in text
+
+
 # ---- Compose
 
 LASTING = ": > up-$TFLAUNCH_TASK; exec sleep 9999"

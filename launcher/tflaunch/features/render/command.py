@@ -37,8 +37,10 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     from tflaunch.discovery import prepare
 
     read = load.load_spec(file, settings, None, (), os.environ)
-    loaded, warnings = prepare.complete(file.source, file.directory, read, giver=engine)
-    loaded = loaded.model_copy(update={"kubernetes": read.kubernetes})  # without pods of ours, as `complete` makes it
+    # The engine gets the tasks: not pods of ours, and not hosts that it provides later itself.
+    bare = read.model_copy(update={"kubernetes": None, "pool": None if read.pool == engine else read.pool})
+    loaded, warnings = prepare.complete(file.source, file.directory, bare)
+    loaded = loaded.model_copy(update={"kubernetes": read.kubernetes})
     warn(spec, warnings)
     hosts = [address.host for addresses in loaded.cluster.values() for address in addresses]
     machine = local_machine.describe_machine([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])

@@ -9,7 +9,7 @@ from tflaunch.clusterspec.model import Resources, Spec
 from tflaunch.clusterspec.values import is_ip_address
 from tflaunch.core import policy
 from tflaunch.features.render import yaml_text
-from tflaunch.features.render.target_plan import SERVER_PROGRAM, devices, program, without_devices
+from tflaunch.features.render.target_plan import devices, program, without_devices
 from tflaunch.plan import tensorboard
 from tflaunch.plan.model import SIDECAR, Plan, TaskPlan
 
@@ -67,7 +67,7 @@ done
 """Waits for the deciding tasks: $0 is their number, $1 names those that may fail, $2 the deciding ones."""
 
 
-def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
+def render(plan: Plan, directory: str, spec: Spec) -> str:
     """Return the text of a compose file, for Compose v2 and docker-compose 1.29.
 
     Tasks on one host share its network: its first task's service owns the name, the others join it.
@@ -75,7 +75,6 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     Args:
         plan: with fixed ports.
         directory: the spec's, mounted at the same path.
-        server_program: the path of the program for `server: true` on this machine.
         spec: the source of the image (by default the variable IMAGE), and of the tasks' resources and volumes.
     """
     stop_signal = {} if plan.stop_signal == "TERM" else {"stop_signal": f"SIG{plan.stop_signal}"}
@@ -88,8 +87,6 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
         owner = owners.setdefault(process.host, _service(process.task))
         mounted = [f"{_escaped(directory)}:{_escaped(directory)}", f"{_VOLUME}:{_MEETING}"]
         mounted += [f"{_escaped(source)}:{_escaped(path)}" for path, source in spec.container.volumes.items()]
-        if SERVER_PROGRAM in process.argv:
-            mounted.append(f"{_escaped(server_program)}:{SERVER_PROGRAM}:ro")
         services[_service(process.task)] = {
             "image": spec.container.image or _IMAGE,
             "init": True,

@@ -35,11 +35,8 @@ _INDEX = "JOB_COMPLETION_INDEX"
 _INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
-def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
-    """Return the manifest of a JobSet, for the plan of a `placed` spec with fixed ports.
-
-    ``server_program`` is unused, because its text is in the plan.
-    """
+def render(plan: Plan, directory: str, spec: Spec) -> str:
+    """Return the manifest of a JobSet, for the plan of a `placed` spec with fixed ports."""
     manifest = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -49,7 +46,7 @@ def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
     return yaml_text.written(head("jobset", plan, spec), manifest)
 
 
-def render_trainjob(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
+def render_trainjob(plan: Plan, directory: str, spec: Spec) -> str:
     """Return the manifests of a TrainJob of Kubeflow Trainer and of its runtime; arguments as in `render`.
 
     The runtime has the JobSet's template, without a policy for machine learning, so that Trainer changes nothing in it.
@@ -70,7 +67,12 @@ def head(target: str, plan: Plan, spec: Spec) -> str:
     """Return the first lines of a file: how it is used."""
     given = spec.kubernetes or Kubernetes()
     kubectl = shlex.join(KubernetesPlan("", "", 0.0, given.context, given.namespace).command())
-    return _HEAD.format(target=target, kubectl=kubectl, example=plan.tasks[0].host) + secrets_head(plan, kubectl)
+    text = _HEAD.format(target=target, kubectl=kubectl, example=plan.tasks[0].host)
+    if plan.secrets:
+        secrets = sorted(plan.secrets.items())
+        values = " ".join(f"--from-file={name}=<(printf %s {secret_in_shell(source)})" for name, source in secrets)
+        text += f"Before, in bash: {kubectl} create secret generic {plan.name} {values}\n"
+    return text
 
 
 def about(plan: Plan, spec: Spec) -> dict[str, Any]:
@@ -236,11 +238,6 @@ def indexed(texts: Sequence[str]) -> str:
 
     The texts of the tasks, in the order of their index, may differ only in numbers that equal it.
     """
-    if len(set(texts)) == 1:
-        return escaped(texts[0])
-    start, _, end = texts[0].rpartition("0")
-    if all(text == f"{start}{number}{end}" for number, text in enumerate(texts)):
-        return f"{escaped(start)}$({_INDEX}){escaped(end)}"
     pieces = zip(*(_NUMBERS.split(text) for text in texts), strict=True)
     return "".join(_piece(variants) for variants in pieces)
 
@@ -261,13 +258,3 @@ def _environment(tasks: Sequence[TaskPlan]) -> list[dict[str, Any]]:
         field = {"fieldRef": {"fieldPath": _INDEX_FIELD}}
         env.insert(0, {"name": _INDEX, "valueFrom": field})  # before the variables that use it
     return env
-
-
-def secrets_head(plan: Plan, kubectl: str) -> str:
-    """Return the command that makes the Secret, "" without secrets."""
-    if not plan.secrets:
-        return ""
-    values = [
-        f"--from-file={name}=<(printf %s {secret_in_shell(source)})" for name, source in sorted(plan.secrets.items())
-    ]
-    return f"Before, in bash: {kubectl} create secret generic {plan.name} {' '.join(values)}\n"

@@ -131,10 +131,10 @@ def placed(spec: Spec) -> Spec:
     return slurm.onto(spec, [_NODE.format(number) for number in range(slurm.nodes_wanted(spec))])
 
 
-def render(plan: Plan, directory: str, server_program: str, spec: Spec) -> str:
+def render(plan: Plan, directory: str, spec: Spec) -> str:
     """Return a script for sbatch that starts the tasks of a `placed` spec in the order of its plan.
 
-    ``directory`` and ``server_program`` are unused: those of the plan apply on the nodes, too.
+    ``directory`` is unused: that of the plan applies on the nodes, too.
     """
     processes = plan.processes()
     step = ["srun", "--overlap", "--nodes=1", "--ntasks=1"]  # the steps of a node share its allocation

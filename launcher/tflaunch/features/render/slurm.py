@@ -195,20 +195,12 @@ def onto(spec: Spec, nodes: Sequence[str]) -> Spec:
         sidecars = {name: sidecar.model_copy(update={"host": nodes[0]}) for name, sidecar in spec.sidecars.items()}
         return placement.spread(spec, nodes).model_copy(update={"sidecars": sidecars})
     names = dict(zip(placement.named_hosts(spec), nodes, strict=False))
-    return _renamed(spec, names, nodes[0])
-
-
-def _has_counts_only(spec: Spec) -> bool:
-    return all(address == _NOWHERE for addresses in spec.cluster.values() for address in addresses)
-
-
-def _renamed(spec: Spec, names: Mapping[str, str], first: str) -> Spec:
     cluster = {
         role: tuple(Address(names[address.host], address.port) for address in addresses)
         for role, addresses in spec.cluster.items()
     }
     sidecars = {
-        name: sidecar.model_copy(update={"host": names.get(sidecar.host, first)})
+        name: sidecar.model_copy(update={"host": names.get(sidecar.host, nodes[0])})
         for name, sidecar in spec.sidecars.items()
     }
     hosts = {
@@ -217,3 +209,7 @@ def _renamed(spec: Spec, names: Mapping[str, str], first: str) -> Spec:
         if host in names or host == EVERY_HOST
     }
     return spec.model_copy(update={"cluster": cluster, "sidecars": sidecars, "hosts": hosts})
+
+
+def _has_counts_only(spec: Spec) -> bool:
+    return all(address == _NOWHERE for addresses in spec.cluster.values() for address in addresses)

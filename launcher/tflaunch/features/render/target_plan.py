@@ -12,34 +12,25 @@ from tflaunch.plan.model import Machine, Plan, TaskPlan
 from tflaunch.plan.task_env import AT_START
 
 FIRST_PORT = 2222
-SERVER_PROGRAM = "/tflaunch/server.py"
-"""The path of the program of `server: true` in a rendered container."""
 HOST_VALUE = "${host:"
 """The prefix of a value that a host's agent expands."""
 
-_SERVERS = ((SERVER_PROGRAM,), (planning.SERVER_PROGRAM,))
+_SERVER = "/tflaunch/server.py"  # stands for the program of `server: true`
 _OURS = (*AT_START, "TFLAUNCH_SET", "TF_GRPC_REUSE_PORT")
 
 
-def fixed(
-    spec: Spec,
-    directory: PurePath,
-    machine: Machine,
-    server: tuple[str, ...] = (SERVER_PROGRAM,),
-    first_port: int = FIRST_PORT,
-) -> Plan:
-    """Return a spec's plan with a port for every task.
+def fixed(spec: Spec, directory: PurePath, machine: Machine, server_text: str, first_port: int = FIRST_PORT) -> Plan:
+    """Return a spec's plan with a port for every task; ``server_text``: the program of `server: true`.
 
-    Host settings for access over SSH are left out: interpreter, directory, login. ``server`` are Python's arguments for
-    `server: true`.
+    Host settings for access over SSH are left out: interpreter, directory, login.
     """
     hosts = {name: host.only("address", "env", "gpus") for name, host in spec.hosts.items()}
-    bare = machine._replace(environ={}, python_directory=None, server_program=SERVER_PROGRAM)
+    bare = machine._replace(environ={}, python_directory=None, server_program=_SERVER)
     plan = planner.make_plan(spec.model_copy(update={"hosts": hosts, "sync": None}), directory, bare)
     plan = placeholders.shown(attempts.resolve(plan, _ports(plan, first_port)), run=plan.name)
     given = {name for env in _environments(spec) for name in env}
     return plan._replace(
-        tasks=tuple(_serving(_without_ours(task, given), server) for task in plan.tasks),
+        tasks=tuple(_serving(_without_ours(task, given), server_text) for task in plan.tasks),
         sidecars=tuple(_without_ours(_open(task), given) for task in plan.sidecars),
     )
 
@@ -57,9 +48,9 @@ def _ports(plan: Plan, first_port: int) -> dict[str, int]:
     return ports
 
 
-def _serving(task: TaskPlan, server: tuple[str, ...]) -> TaskPlan:
-    program = task.argv[1:]
-    return task._replace(argv=(task.argv[0], *server)) if program in _SERVERS else task
+def _serving(task: TaskPlan, server_text: str) -> TaskPlan:
+    is_server = task.argv[1:] in ((_SERVER,), (planning.SERVER_PROGRAM,))
+    return task._replace(argv=(task.argv[0], "-c", server_text)) if is_server else task
 
 
 def _open(task: TaskPlan) -> TaskPlan:

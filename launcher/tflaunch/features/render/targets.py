@@ -1,6 +1,5 @@
 """The table of engines that a spec can be rendered for, and what each cannot express. Pure."""
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from tflaunch.clusterspec.values import is_ip_address, is_loopback
 from tflaunch.errors import Problem
 from tflaunch.feature import features
 from tflaunch.features.render import compose, sbatch_script
-from tflaunch.features.render.target_plan import FIRST_PORT, HOST_VALUE, SERVER_PROGRAM, fixed
+from tflaunch.features.render.target_plan import FIRST_PORT, HOST_VALUE, fixed
 from tflaunch.features.requested_gpus import with_gpus
 from tflaunch.plan import placeholders
 from tflaunch.plan.gpu_shares import trains_on_gpu
@@ -93,10 +92,18 @@ def _directories(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def own_addresses(spec: Spec) -> Iterator[Problem]:
-    """Reject fixed addresses: the engine assigns addresses at the start."""
-    for where, host in _first(spec, lambda host: is_ip_address(host) and not is_loopback(host)):
-        message = f"{host} is an address, and the engine gives addresses of its own"
-        yield Problem.error(where, message, "use names of hosts, or a number of tasks")
+    """Reject fixed addresses: the engine assigns addresses at the start. The first one suffices for a message."""
+    places = [
+        (f"cluster.{role}[{index}]", address.host)
+        for role, addresses in spec.cluster.items()
+        for index, address in enumerate(addresses)
+    ]
+    places += [(f"sidecars.{name}.host", sidecar.host) for name, sidecar in spec.sidecars.items()]
+    for where, host in places:
+        if is_ip_address(host) and not is_loopback(host):
+            message = f"{host} is an address, and the engine gives addresses of its own"
+            yield Problem.error(where, message, "use names of hosts, or a number of tasks")
+            return
 
 
 def names_of_services(spec: Spec) -> Iterator[Problem]:
@@ -105,17 +112,6 @@ def names_of_services(spec: Spec) -> Iterator[Problem]:
     for name in spec.sidecars:
         if name in tasks:
             yield Problem.error(f"sidecars.{name}", f"{name!r} is the name of a task's service, too", "rename it")
-
-
-def _first(spec: Spec, is_such: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
-    """Return the first host that matches, with its place; one suffices for a message."""
-    places = [
-        (f"cluster.{role}[{index}]", address.host)
-        for role, addresses in spec.cluster.items()
-        for index, address in enumerate(addresses)
-    ]
-    places += [(f"sidecars.{name}.host", sidecar.host) for name, sidecar in spec.sidecars.items()]
-    return itertools.islice(((where, host) for where, host in places if is_such(host)), 1)
 
 
 def one_gpu_task_per_node(spec: Spec) -> Iterator[Problem]:
@@ -185,15 +181,13 @@ def gpus_of_roles(spec: Spec) -> Iterator[Problem]:
 class Engine(NamedTuple):
     """How a spec is rendered for an engine.
 
-    ``rules`` find what it cannot express; ``placed`` gives the tasks their addresses there; ``has_server``: the program
-    of `server: true` is mounted, otherwise its text is part of the command; ``first_port``: the first port for tasks
-    whose port the spec does not set.
+    ``rules`` find what it cannot express; ``placed`` gives the tasks their addresses there; ``first_port``: the first
+    port for tasks whose port the spec does not set.
     """
 
-    write: Callable[[Plan, str, str, Spec], str]
+    write: Callable[[Plan, str, Spec], str]
     rules: tuple[Rule, ...]
     placed: Callable[[Spec], Spec] = lambda spec: spec
-    has_server: bool = False
     first_port: int = FIRST_PORT
 
 
@@ -205,11 +199,9 @@ def _pods() -> dict[str, Engine]:
     from tflaunch.features.render import jobset
 
     rules = (
-        has_tasks,
         image,
         term_alone,
         alike_texts,
-        own_addresses,
         directories_of_the_image,
         alike_pods,
         gpus_of_roles,
@@ -226,38 +218,28 @@ def _pods() -> dict[str, Engine]:
 ENGINES: Mapping[str, Engine] = {
     "slurm": Engine(
         sbatch_script.render,
-        (
-            has_tasks,
-            term_alone,
-            own_addresses,
-            one_gpu_task_per_node,
-            sbatch_script.one_part,
-            sbatch_script.without_lives,
-        ),
+        (term_alone, one_gpu_task_per_node, sbatch_script.one_part, sbatch_script.without_lives),
         sbatch_script.placed,
         first_port=sbatch_script.FIRST_PORT,
     ),
     **_pods(),
-    "compose": Engine(
-        compose.render, (has_tasks, own_addresses, names_of_services, secrets_in_variables), has_server=True
-    ),
+    "compose": Engine(compose.render, (names_of_services, secrets_in_variables)),
 }
 
 
 def find_problems(engine: str, spec: Spec) -> list[Problem]:
     """Return the problems of a spec with an engine."""
-    rules = (_texts_of_tflaunch, _fields_of_tflaunch, *ENGINES[engine].rules)
+    rules = (has_tasks, own_addresses, _texts_of_tflaunch, _fields_of_tflaunch, *ENGINES[engine].rules)
     return [problem for rule in rules for problem in rule(spec)]
 
 
 def plan_for_target(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> Plan:
     """Return the plan to render for an engine; ``server_text``: the program of `server: true`."""
     chosen = ENGINES[engine]
-    server = (SERVER_PROGRAM,) if chosen.has_server else ("-c", server_text)
-    return fixed(chosen.placed(with_gpus(spec)), directory, machine, server, chosen.first_port)
+    return fixed(chosen.placed(with_gpus(spec)), directory, machine, server_text, chosen.first_port)
 
 
 def render_spec(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> str:
     """Return the file with which an engine starts the tasks of a spec."""
     made = plan_for_target(engine, spec, directory, machine, server_text)
-    return ENGINES[engine].write(made, str(directory), machine.server_program, spec)
+    return ENGINES[engine].write(made, str(directory), spec)
