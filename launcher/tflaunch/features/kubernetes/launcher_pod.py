@@ -13,7 +13,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
 import click
@@ -43,10 +42,6 @@ _SOON = 60.0  # seconds
 _LONGEST_SAID = 2000  # characters
 
 
-class _PodEndsError(BaseException):
-    """Kubernetes ends this pod."""
-
-
 class _Order(NamedTuple):
     """A run to start: its plan, secret values, and an archive of spec and code."""
 
@@ -66,14 +61,10 @@ def launcher() -> None:
 @click.argument("namespace")
 def supervise(run: str, name: str, namespace: str) -> int:
     """Supervise RUN, whose Service is NAME, as the first process of a pod."""
-    for number in (signal.SIGINT, *signals.ENDING):  # an image may have chosen another one (STOPSIGNAL)
-        signal.signal(number, _end_pod)
     first = _Launcher(run, kubectl.KubernetesPlan(name, "", 0.0, namespace=namespace or None))
-    try:
-        return first.serve()
-    except _PodEndsError:
-        first.leave()
-        return 128 + signal.SIGTERM
+    for number in (signal.SIGINT, *signals.ENDING):  # an image may have chosen another one (STOPSIGNAL)
+        signal.signal(number, lambda *_: first.leave())
+    return first.serve()
 
 
 @launcher.command("await-start")
@@ -92,12 +83,6 @@ def await_start(run: str, quiet: bool) -> int:
 def send(run: str) -> None:
     """Write the directory of RUN, which has ended, as an archive."""
     write_archive(runs_directory() / run, sys.stdout.buffer)
-
-
-def _end_pod(number: int, frame: FrameType | None) -> NoReturn:
-    for each in (signal.SIGINT, *signals.ENDING):
-        signal.signal(each, signal.SIG_IGN)
-    raise _PodEndsError
 
 
 class _Launcher:
@@ -134,11 +119,11 @@ class _Launcher:
         self._keep_directory(since + kubectl.cluster_of(order.plan).keep)
         return code
 
-    def leave(self) -> None:
-        """Kill the supervisor: tasks of a resumed run go on; others end with their lease."""
+    def leave(self) -> NoReturn:
+        """Kill the supervisor, and exit: tasks of a resumed run go on; others end with their lease."""
         if self._supervisor:
             os.kill(self._supervisor, signal.SIGKILL)
-            os.waitpid(self._supervisor, 0)  # no limit: the pod lives as long as its supervisor
+        os._exit(128 + signal.SIGTERM)
 
     def _marks(self) -> dict[str, Any]:
         """Return the Job's annotations, through which pods of a launcher share state."""
@@ -245,11 +230,6 @@ class _Launcher:
     def _keep_directory(self, until: float) -> None:
         """Keep this pod for the command that copies the directory and deletes the Job."""
         while (self._path / JOURNAL_NAME).exists() and time.time() < until:
-            try:
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass  # what commands that were run in this container have left
-            except ChildProcessError:
-                pass  # no child is left
             time.sleep(_BETWEEN_TRIES)
 
 

@@ -19,8 +19,7 @@ _POLL = 0.5  # seconds between looks at what a pod waits for
 _REPORT_AFTER = 1.0  # seconds for which a pod waits for the same thing before that is reported
 _DELETED = "deleted"
 _FRESH = 0.1  # seconds
-_WARNINGS_AFTER = 2.0  # seconds; most pods run by then, and need no look at their warnings
-_WARNINGS_FRESH = 5.0  # seconds; they are those of the whole namespace
+_WARNINGS_FRESH = 5.0  # seconds; they are those of the whole namespace, and most pods run before the first look at them
 _PATIENCE = 10.0  # seconds for an answer
 
 
@@ -143,12 +142,11 @@ class PodWatch:
         self._cluster = cluster
         self._label = label
         self._names = tuple(pods)
-        self._begun = time.monotonic()
         self._lock = threading.Lock()
         self._asked_at = float("-inf")
         self._states: dict[str, PodState] = {}
         self._failure = ""
-        self._warned_at = float("-inf")
+        self._warned_at = time.monotonic()
         self._warnings: list[dict[str, object]] = []
 
     def look_at(self, pod: str) -> PodState:
@@ -171,14 +169,13 @@ class PodWatch:
 
     def _ask(self) -> dict[str, PodState]:
         items = self._list("pods,statefulsets", f"--selector={self._label}")
-        states = pod_state.read_pods(items, [], self._names)
-        is_early = time.monotonic() - self._begun < _WARNINGS_AFTER
-        if is_early or all(state.container for state in states.values()):
+        states = pod_state.read_pods(items, self._warnings, self._names)
+        is_recent = time.monotonic() - self._warned_at < _WARNINGS_FRESH
+        if is_recent or all(state.container for state in states.values()):
             return states
-        if time.monotonic() - self._warned_at >= _WARNINGS_FRESH:
-            self._warned_at = time.monotonic()
-            with suppress(KubectlError):  # the user may not read events
-                self._warnings = self._list("events", "--field-selector=type=Warning", "--sort-by=.lastTimestamp")
+        self._warned_at = time.monotonic()
+        with suppress(KubectlError):  # the user may not read events
+            self._warnings = self._list("events", "--field-selector=type=Warning", "--sort-by=.lastTimestamp")
         return pod_state.read_pods(items, self._warnings, self._names)
 
     def _list(self, *words: str) -> list[dict[str, object]]:
