@@ -21,11 +21,7 @@ class Slurm(Engine):
     holds = True
 
     def find(self, where: str, directory: Path) -> Found:
-        """Return the nodes.
-
-        Raises:
-            NotFoundError: not in an allocation.
-        """
+        """Return the nodes of the allocation in which this process is."""
         job, part = os.environ.get("SLURM_JOB_ID"), f"_HET_GROUP_{where}" if where else ""
         nodes = os.environ.get(f"SLURM_JOB_NODELIST{part}")
         if job is None or (nodes is None and not part):

@@ -115,11 +115,7 @@ class PastLimit(Watcher):
 
 
 def put_back(job: str) -> None:
-    """Put the job of this process back into the queue.
-
-    Raises:
-        SlurmError: Slurm refuses.
-    """
+    """Put the job of this process back into the queue; raises as `jobs.run_command`."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm sends it to the job at once
     jobs.run_command("scontrol", "requeue", job)
 

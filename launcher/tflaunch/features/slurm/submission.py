@@ -178,7 +178,7 @@ def load_spec(file: SpecFile, order: SpecOrder) -> Spec:
         return spec
     flag, name, early = asked.groups()
     changes: dict[str, Any] = {
-        "slurm": {**spec.slurm, "signal": f"{'R' if 'R' in (flag or '') else ''}B:TERM@{early or 60}"}
+        "slurm": {**spec.slurm, "signal": f"{'R' if 'R' in (flag or '') else ''}B:TERM@{early or _USUAL_LEAD}"}
     }
     number = int(name) if name.isdecimal() else number_of(name)
     if "stop_signal" not in spec.model_fields_set and number in CATCHABLE:

@@ -63,10 +63,7 @@ def supervise(directory: Path) -> int:
     launch.require_descriptors(len(plan.hosts), len(plan.processes()))
     if order.log_dir is not None:
         log_writer.require_own_logs(run.logs, [process.task for process in plan.processes()])
-
-    def begun() -> None:
-        jobs.note_life(directory, _restart_count())
-
+    begun = functools.partial(jobs.note_life, directory, _restart_count())
     explain = functools.partial(explain_term, directory)
     code = launch.code_for_hosts(plan)
     extras = {**order.extras, lives.EXTRA: lives.choice(spec.slurm, plan)}
