@@ -180,11 +180,7 @@ def _release(stream: socket.socket | paramiko.Channel) -> None:
 
 
 def dial(address: str, port: int, limit: Limit) -> socket.socket:
-    """Open a TCP connection to the first of a name's addresses that accepts one.
-
-    Raises:
-        LinkError: no address accepts one.
-    """
+    """Open a TCP connection to the first of a name's addresses that accepts one; raise `LinkError` if none does."""
     found = _resolve(address, port, limit)
     problem = OSError("it has no address")
     for index, (family, kind, protocol, _, place) in enumerate(found):
@@ -346,10 +342,6 @@ def _shown(raw: bytes, most: int = _MOST_SHOWN) -> str:
 KEYWORDS = {name.lower(): name for name in ("Ciphers", "MACs", "KexAlgorithms", "HostKeyAlgorithms")}
 """The keywords of ssh_config that choose algorithms, by their names in lower case."""
 
-_HOST_KEYS = (
-    *("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
-    *("rsa-sha2-512", "rsa-sha2-256"),
-)
 _DEFAULTS: Mapping[str, Sequence[str]] = {
     "ciphers": (
         "chacha20-poly1305@openssh.com",
@@ -360,13 +352,8 @@ _DEFAULTS: Mapping[str, Sequence[str]] = {
         *("hmac-sha2-256-etm@openssh.com", "hmac-sha2-512-etm@openssh.com"),
         *("hmac-sha2-256", "hmac-sha2-512", "hmac-sha1"),
     ),
-    "kexalgorithms": (
-        *("mlkem768x25519-sha256", "curve25519-sha256", "curve25519-sha256@libssh.org"),
-        *("ecdh-sha2-nistp256", "ecdh-sha2-nistp384", "ecdh-sha2-nistp521", "diffie-hellman-group-exchange-sha256"),
-        *("diffie-hellman-group16-sha512", "diffie-hellman-group14-sha256"),
-    ),
-    "hostkeyalgorithms": (*_HOST_KEYS, *(f"{name}-cert-v01@openssh.com" for name in _HOST_KEYS)),
 }
+"""Our choice from paramiko's; it has no weak key exchange and host key (from version 5 on)."""
 
 
 def allowed_algorithms(keyword: str, wish: str, supported: Sequence[str]) -> tuple[str, ...]:
@@ -377,7 +364,7 @@ def allowed_algorithms(keyword: str, wish: str, supported: Sequence[str]) -> tup
     Raises:
         LinkError: paramiko supports none of them.
     """
-    names = wish.split(",") if wish else _DEFAULTS[keyword]
+    names = wish.split(",") if wish else _DEFAULTS.get(keyword, supported)
     chosen = tuple(name for name in dict.fromkeys(names) if name in supported)
     if not chosen:
         raise LinkError(
