@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,16 +43,13 @@ class AgentRpc:
         Raises:
             LinkError: the agent does not answer in time or refuses, or the link is lost.
         """
-        found: list[tuple[dict[str, Any], bytes]] = []
-        problems: list[str] = []
-        waiter = calls.Waiter(lambda *answer: found.append(answer), problems.append)
+        answer: Future[tuple[dict[str, Any], bytes]] = Future()
+        waiter = calls.Waiter(lambda *found: answer.set_result(found), lambda why: answer.set_exception(LinkError(why)))
         self._calls.begin(kind, waiter, **about)
         until = time.monotonic() + wait
-        while not (found or problems):
+        while not answer.done():
             self._receive(until)
-        if problems:
-            raise LinkError(problems[0])
-        return found[0]
+        return answer.result()  # no limit: it is there
 
     def order(self, kind: str, *events: str, wait: float, **about: Any) -> dict[str, Any]:
         """Send an order, and return the event of one of the kinds that follows.
@@ -145,11 +143,7 @@ def visiting(connector: AgentConnector, run: str) -> Iterator[AgentRpc]:
 
 
 def _checked(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a reply; if it is an event, check it like the events of a run.
-
-    Raises:
-        LinkError: the event is malformed.
-    """
+    """Return a reply; if it is an event, check it like the events of a run."""
     if message["kind"] not in event_records.FROM_AGENTS:
         return message
     try:
