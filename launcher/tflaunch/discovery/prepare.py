@@ -48,15 +48,10 @@ def plan_spec(
 
 
 def complete(source: str, directory: Path, spec: Spec, is_offline: bool = False) -> tuple[Spec, list[Problem]]:
-    """Return a spec with the hosts that it asks to discover, and its warnings.
+    """Return a spec with the hosts that it asks to discover, and its warnings; raise as `read_spec`.
 
-    Args:
-        source: the origin of the spec, for messages.
-        directory: the base of relative paths.
-        spec: the spec.
-        is_offline: whether hosts are only assumed.
-
-    Raises as `read_spec`.
+    ``source`` is its origin, for messages, and ``directory`` the base of its paths. With ``is_offline``, hosts are only
+    assumed.
     """
     maker = find_host_maker(spec)
     if maker is not None:

@@ -24,11 +24,8 @@ class Pool(NamedTuple):
 def with_hosts(source: str, spec: Spec, directory: Path, *, is_offline: bool = False) -> Spec:
     """Return the spec with the hosts that its engines have found in its ``cluster``.
 
-    Args:
-        source: the spec's name in messages.
-        spec: a spec.
-        directory: the directory of its file.
-        is_offline: whether each engine is taken to have found one host, and is not asked.
+    ``source`` is its name in messages, and ``directory`` that of its file. With ``is_offline``, each engine is taken to
+    have found one host, and is not asked.
 
     Raises:
         SpecError: hosts cannot be found, or an engine does not exist.

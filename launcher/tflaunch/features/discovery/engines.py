@@ -27,11 +27,7 @@ class Dns(Engine):
     """``dns:NAME`` or ``dns:NAME:PORT``."""
 
     def find(self, where: str, directory: Path) -> Found:
-        """Return a name's addresses in numerical order, for the same cluster each time.
-
-        Raises:
-            NotFoundError: the name has none.
-        """
+        """Return a name's addresses in numerical order, for the same cluster each time."""
         host, port = split_address(where)
         try:
             found = socket.getaddrinfo(host or ".", None, type=socket.SOCK_STREAM)
@@ -49,11 +45,7 @@ class File(Engine):
     """``file:PATH``, relative to the spec's file."""
 
     def find(self, where: str, directory: Path) -> Found:
-        """Return the lines of a file.
-
-        Raises:
-            NotFoundError: it cannot be read.
-        """
+        """Return the lines of a file."""
         path = directory / where
         try:
             return Found(read_user_text(path, _MOST_BYTES).splitlines())
@@ -65,11 +57,7 @@ class Exec(Engine):
     """``exec:COMMAND``: a program run without a shell in the directory of the spec."""
 
     def find(self, where: str, directory: Path) -> Found:
-        """Return the lines that a program prints.
-
-        Raises:
-            NotFoundError: it cannot be run, fails, or does not exit.
-        """
+        """Return the lines that a program prints, which must end by itself."""
         remedy = "let it print hosts and end with 0"
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             try:

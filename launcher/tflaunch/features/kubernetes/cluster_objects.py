@@ -67,11 +67,7 @@ class PodHosts(HostMaker):
         return pods.with_cluster(spec, plan)
 
     def create_hosts(self, plan: Plan, run: str) -> Plan:
-        """Create the objects, unless another process does; return the completed plan.
-
-        Raises:
-            TflaunchError: Kubernetes cannot be reached, or refuses them.
-        """
+        """Create the objects, unless another process does; return the completed plan."""
         is_ours = kubectl.cluster_of(plan).objects
         return create_owned(pods.for_run(plan, run), run) if is_ours else plan
 
@@ -130,11 +126,7 @@ def _completed(thing: dict[str, Any]) -> dict[str, Any]:
 
 
 def delete_objects(cluster: kubectl.KubernetesPlan, run: str, kinds: str = "statefulsets,services,pods") -> None:
-    """Ask Kubernetes to delete a run's objects, which takes a while after tasks end.
-
-    Raises:
-        KubectlError: Kubernetes did not take the request in time.
-    """
+    """Ask Kubernetes to delete a run's objects, which takes a while after tasks end; raises as `kubectl.insist`."""
     command = ("delete", kinds, f"--selector={kubectl.RUN_LABEL}={run}", "--ignore-not-found", "--wait=false")
     kubectl.insist(lambda: kubectl.run_kubectl(cluster, *command), _DELETE_PATIENCE)
 

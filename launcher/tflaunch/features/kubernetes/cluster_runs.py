@@ -81,11 +81,7 @@ class LauncherState(NamedTuple):
 
 
 def look_at(cluster: KubernetesPlan, run: str) -> LauncherState:
-    """Return the state of a run's supervisor.
-
-    Raises:
-        KubectlError: Kubernetes does not answer.
-    """
+    """Return the state of a run's supervisor; raises as `kubectl.run_kubectl`."""
     label = f"--selector={cluster_objects.LAUNCHER_LABEL}={run}"
     items = kubectl.run_for_json(cluster, "get", "jobs,pods", label)
     with kubectl.readable_answer():
@@ -134,11 +130,7 @@ def _has_only_others(pod: Mapping[str, Any]) -> bool:
 
 
 def delete_pod(cluster: KubernetesPlan, pod: str) -> None:
-    """Delete a pod, so that the Job makes another.
-
-    Raises:
-        KubectlError: Kubernetes does not answer, or refuses it.
-    """
+    """Delete a pod, so that the Job makes another; raises as `kubectl.run_kubectl`."""
     kubectl.run_kubectl(cluster, "delete", "pod", pod, "--ignore-not-found", "--wait=false")
 
 

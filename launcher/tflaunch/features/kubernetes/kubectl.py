@@ -91,11 +91,7 @@ class KubectlError(Exception):
 
 
 def insist(ask: Callable[[], _Answer], patience: float) -> _Answer:
-    """Call ``ask`` until it succeeds, for ``patience`` seconds; return its result.
-
-    Raises:
-        KubectlError: it did not answer in time.
-    """
+    """Call ``ask`` until it succeeds, for ``patience`` seconds; return its result, or raise its last `KubectlError`."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -153,11 +149,7 @@ def run_for_json(
 
 
 def parse_answer(command: str, printed: str) -> dict[str, Any]:
-    """Return the object that a command has printed.
-
-    Raises:
-        KubectlError: it is something else.
-    """
+    """Return the object that a command has printed; raise `KubectlError` for anything else."""
     try:
         found = json.loads(printed)
     except (ValueError, RecursionError) as error:
@@ -182,11 +174,7 @@ def has_own_account(cluster: KubernetesPlan) -> bool:
 
 
 def missing_permissions(cluster: KubernetesPlan) -> tuple[list[str], list[str]]:
-    """Return rights that a run needs and the user lacks, and those that only `-d` needs, as ``create pods/exec``.
-
-    Raises:
-        KubectlError: kubectl cannot be run, or Kubernetes does not answer.
-    """
+    """Return rights that a run needs and the user lacks, and those that only `-d` needs, as ``create pods/exec``."""
 
     def ask(needed: tuple[str, str]) -> subprocess.CompletedProcess[str]:
         return _run(cluster, ("auth", "can-i", *needed))

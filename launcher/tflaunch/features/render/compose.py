@@ -72,10 +72,8 @@ def render(plan: Plan, directory: str, spec: Spec) -> str:
 
     Tasks on one host share its network: its first task's service owns the name, the others join it.
 
-    Args:
-        plan: with fixed ports.
-        directory: the spec's, mounted at the same path.
-        spec: the source of the image (by default the variable IMAGE), and of the tasks' resources and volumes.
+    The plan has fixed ports, and ``directory``, that of the spec, is mounted at the same path. Without an image in the
+    spec, the variable IMAGE names one.
     """
     stop_signal = {} if plan.stop_signal == "TERM" else {"stop_signal": f"SIG{plan.stop_signal}"}
     why = ":?a secret of the spec is read from it"  # in the environment of whoever starts Compose

@@ -34,11 +34,7 @@ class SshConnectors(bootstrap.BootConnectors):
         return SshConnector(self, host, warm)
 
     def target(self, host: HostPlan) -> Target:
-        """Return how to connect to a host, by the user's SSH configuration.
-
-        Raises:
-            LinkError: the configuration cannot be used.
-        """
+        """Return how to connect to a host, by the user's SSH configuration; raise `LinkError` if that is wrong."""
         with self._lock:  # held only to create the configuration: hosts are looked up in parallel
             if self._config is None:
                 self._config = SshConfig()

@@ -78,11 +78,7 @@ class SshConfig:
     """The user's SSH configuration; one lookup per destination serves all threads."""
 
     def __init__(self, lookup: Lookup | None = None) -> None:
-        """Prepare lookups, by default with OpenSSH's client.
-
-        Raises:
-            LinkError: the configuration cannot be read.
-        """
+        """Prepare lookups, by default those of `find_lookup`, and raise as it does."""
         self._ask = lookup or find_lookup()
         self._lock = threading.Lock()
         self._locks: dict[_Destination, threading.Lock] = {}
