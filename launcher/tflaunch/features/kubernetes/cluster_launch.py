@@ -20,6 +20,7 @@ from tflaunch.feature import features
 from tflaunch.features.kubernetes import cluster_objects, cluster_runs, kubectl, pods
 from tflaunch.features.kubernetes.cluster_runs import LauncherState, Whereabouts
 from tflaunch.features.kubernetes.kubectl import KubectlError, KubernetesPlan, cluster_of, made_in
+from tflaunch.features.kubernetes.pod_state import PodWait
 from tflaunch.features.kubernetes.run_archive import add_file
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan, SecretSource
@@ -27,9 +28,7 @@ from tflaunch.private_files import user_name
 from tflaunch.runtime import launch
 from tflaunch.runtime.run_config import SpecOrder
 from tflaunch.store.run_dir import RunDirectory
-from tflaunch_worker.readable import duration_words
 
-_REPORT_AFTER = 1.0  # seconds for which a pod waits for the same thing before that is reported
 _BETWEEN_LOOKS = 1.0
 _CREATE_PATIENCE = 120.0  # seconds for an order to be sent
 _NO_TFLAUNCH = "executable file not found"
@@ -137,8 +136,7 @@ def _create_job(cluster: KubernetesPlan, directory: RunDirectory, parts: int) ->
 
 def _wait_until_running(path: Path, cluster: KubernetesPlan, is_quiet: bool) -> int:
     """Show messages until the run's tasks run; return 0, or its exit code if it ended."""
-    begun = time.monotonic()
-    told = ""
+    wait = PodWait(cluster.pending, lambda reason, _: say(f"the launcher: {reason}"))
     command = ["launcher", "await-start", path.name, *(["--quiet"] if is_quiet else [])]
     while True:
         state = cluster_runs.look_at(cluster, path.name)
@@ -152,15 +150,13 @@ def _wait_until_running(path: Path, cluster: KubernetesPlan, is_quiet: bool) -> 
         if state.where is Whereabouts.DELETED:
             raise TflaunchError(f"the Job of run {path.name} was deleted", EXIT_INTERNAL)
         if state.where in (Whereabouts.STARTING, Whereabouts.OVER):
-            begun = time.monotonic() if state.is_held else begun
-            _require_startable(cluster, state, time.monotonic() - begun)
-            if (state.is_held or time.monotonic() - begun >= _REPORT_AFTER) and state.reason != told:
-                told = state.reason
-                say(f"the launcher: {state.reason}")
+            _require_startable(cluster, state)
+            if problem := wait.note(state.reason, state.reason, state.is_held):
+                raise TflaunchError(f"the launcher: {problem}", EXIT_PREFLIGHT)
         time.sleep(_BETWEEN_LOOKS)
 
 
-def _require_startable(cluster: KubernetesPlan, state: LauncherState, waited: float) -> None:
+def _require_startable(cluster: KubernetesPlan, state: LauncherState) -> None:
     """Raise a `TflaunchError` if the supervisor's pod may not run any more."""
     if _NO_TFLAUNCH in state.failure:
         message = (
@@ -170,10 +166,6 @@ def _require_startable(cluster: KubernetesPlan, state: LauncherState, waited: fl
         raise TflaunchError(message, EXIT_PREFLIGHT)
     if state.failure and not state.is_begun:
         raise TflaunchError(f"the launcher does not start: {state.failure}", EXIT_PREFLIGHT)
-    if waited >= cluster.pending:
-        within = duration_words(cluster.pending)
-        message = f"the launcher: {state.reason}; it did not run within {within} (kubernetes.pending)"
-        raise TflaunchError(message, EXIT_PREFLIGHT)
 
 
 def problems_on_cluster(file: SpecFile, order: SpecOrder) -> list[Problem]:

@@ -257,11 +257,7 @@ def _be_supervisor(path: Path, plan: Plan, last_words: int) -> NoReturn:
 
 
 def _read_order(directory: Path) -> _Order:
-    """Decode an order: one line of JSON, and an archive.
-
-    Raises:
-        TflaunchError: another version of tflaunch has made it.
-    """
+    """Decode an order, one line of JSON and an archive; raise `TflaunchError` if another version has made it."""
     whole = b"".join(path.read_bytes() for path in sorted(directory.glob("[0-9]*")))
     head, _, files = whole.partition(b"\n")
     order = wire.parse(head, max_values=1 << 24)

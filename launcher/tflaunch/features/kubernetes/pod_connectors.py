@@ -10,13 +10,11 @@ from contextlib import suppress
 from tflaunch.features.commands.command_link import CommandAccess, CommandConnector, CommandConnectors, CommandLink
 from tflaunch.features.kubernetes import kubectl, pod_state
 from tflaunch.features.kubernetes.kubectl import RUN_LABEL, KubectlError, KubernetesPlan
-from tflaunch.features.kubernetes.pod_state import PodState
+from tflaunch.features.kubernetes.pod_state import PodState, PodWait
 from tflaunch.plan.model import HostPlan
 from tflaunch.transport.base import AgentGoneError, LinkError
-from tflaunch_worker.readable import duration_words
 
 _POLL = 0.5  # seconds between looks at what a pod waits for
-_REPORT_AFTER = 1.0  # seconds for which a pod waits for the same thing before that is reported
 _DELETED = "deleted"
 _FRESH = 0.1  # seconds
 _WARNINGS_FRESH = 5.0  # seconds; they are those of the whole namespace, and most pods run before the first look at them
@@ -55,8 +53,7 @@ class PodConnector:
 
     def open(self) -> CommandLink:
         """Start an agent, once the pod runs; see `AgentConnector`."""
-        waiting = _Waiting(self._tell)
-        end = time.monotonic() + self._pending
+        wait = PodWait(self._pending, self._tell)
         refused_at: float | None = None
         while True:
             state = self._look()
@@ -74,12 +71,8 @@ class PodConnector:
                     return link
             if state.waits_for == _DELETED:
                 raise LinkError(state.reason)
-            if state.is_held:
-                end = time.monotonic() + self._pending  # Kueue and the like let pods wait for days
-            elif time.monotonic() >= end:
-                within = duration_words(self._pending)
-                raise LinkError(f"{state.reason}; it did not run within {within} (kubernetes.pending)")
-            waiting.note(state)
+            if problem := wait.note(state.waits_for, state.reason, state.is_held):
+                raise LinkError(problem)
             time.sleep(_POLL)
 
     def resume(self) -> CommandLink:
@@ -115,23 +108,6 @@ class PodConnector:
         if found is None or found.uid == state.uid:
             return state.ended or "its container has ended"
         return "its pod was deleted"
-
-
-class _Waiting:
-    """Reporter of what a pod waits for, once it has waited for that for some time."""
-
-    def __init__(self, tell: Callable[[str, bool], None]) -> None:
-        self._tell = tell
-        self._waits_for = ""
-        self._since = time.monotonic()
-        self._reported: set[str] = set()
-
-    def note(self, state: PodState) -> None:
-        if state.waits_for != self._waits_for:
-            self._waits_for, self._since = state.waits_for, time.monotonic()
-        if self._waits_for not in self._reported and time.monotonic() - self._since >= _REPORT_AFTER:
-            self._reported.add(self._waits_for)
-            self._tell(state.reason, state.is_held)
 
 
 class PodWatch:

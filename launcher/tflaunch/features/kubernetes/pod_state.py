@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tflaunch.core.annotations import HostEndExplained
@@ -11,7 +11,7 @@ from tflaunch.core.states import HostPhase, HostState
 from tflaunch.features.kubernetes import kubectl
 from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Supervision, Watcher
-from tflaunch_worker.readable import printable
+from tflaunch_worker.readable import duration_words, printable
 
 _IMAGE_REASONS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _JUST_STARTING = ("ContainerCreating", "PodInitializing")
@@ -19,6 +19,7 @@ _UNSCHEDULED = "FailedScheduling"
 _GATE = "gate"
 _OOM = "OOMKilled"
 _PATIENCE = 5.0  # seconds for an answer
+_REPORT_AFTER = 1.0  # seconds for which a pod waits for the same thing before that is reported
 _PAUSES = (0.5, 1.0)  # seconds
 _CAUSES = {
     "Evicted": "evicted: {message}",
@@ -48,6 +49,31 @@ class PodState(NamedTuple):
     def is_held(self) -> bool:
         """Whether a queue such as Kueue's holds it back."""
         return self.waits_for == _GATE
+
+
+class PodWait:
+    """The wait for a pod: tells each reason once it has lasted, and knows when to give up."""
+
+    def __init__(self, pending: float, tell: Callable[[str, bool], None]) -> None:
+        """Wait for ``pending`` seconds; ``tell`` gets why, and whether the pod is held back."""
+        self._pending = pending
+        self._tell = tell
+        self._end = time.monotonic() + pending
+        self._since: dict[str, float] = {}
+        self._told: set[str] = set()
+
+    def note(self, waits_for: str, reason: str, is_held: bool) -> str:
+        """Note what it waits for, a keyword and a sentence; return why to give up, "" to wait on."""
+        now = time.monotonic()
+        if is_held:
+            self._end = now + self._pending  # Kueue and the like let pods wait for days
+        elif now >= self._end:
+            return f"{reason}; it did not run within {duration_words(self._pending)} (kubernetes.pending)"
+        self._since = {waits_for: self._since.get(waits_for, now)}
+        if waits_for not in self._told and now - self._since[waits_for] >= _REPORT_AFTER:
+            self._told.add(waits_for)
+            self._tell(reason, is_held)
+        return ""
 
 
 def read_pods(
