@@ -11,6 +11,7 @@ from tflaunch.discovery import local_machine
 from tflaunch.errors import SpecError
 from tflaunch.feature import features
 from tflaunch.features.render import targets
+from tflaunch.plan import placement
 
 # The same as in `features.render.targets`, which is imported only on use.
 _ENGINES = ("slurm", *(["jobset", "trainjob"] if "kubernetes" in features() else []), "compose")
@@ -42,8 +43,7 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     loaded, warnings = prepare.complete(file.source, file.directory, bare)
     loaded = loaded.model_copy(update={"kubernetes": read.kubernetes})
     warn(spec, warnings)
-    hosts = [address.host for addresses in loaded.cluster.values() for address in addresses]
-    machine = local_machine.describe_machine([*hosts, *(sidecar.host for sidecar in loaded.sidecars.values())])
+    machine = local_machine.describe_machine(placement.all_hosts(loaded))
     if problems := targets.find_problems(engine, loaded):
         raise SpecError(file.source, problems)
     server_text = Path(machine.server_program).read_text()

@@ -14,7 +14,7 @@ from tflaunch.features.requested_gpus import with_gpus
 from tflaunch.plan import placement
 from tflaunch.plan.model import Plan, TaskPlan
 
-_ALL_PARTS = 3  # H:M:S
+_ALL_PARTS = 3  # H:M:S; after days, H and H:M are enough
 _USUAL_KILL_WAIT = 30.0
 _TO_END = 5.0  # seconds from the end of the grace until the job has ended
 _MOST_EARLY = 60.0  # seconds by which TERM may come before the time that ``--signal`` names
@@ -112,14 +112,8 @@ def seconds_in(limit: str) -> float:
     parts = rest.split(":")
     if not all(part.isdecimal() for part in (*parts, *([days] if dash else []))):
         return math.inf
-    numbers = [int(part) for part in parts]
-    if dash:  # D-H, D-H:M or D-H:M:S
-        hours, minutes, seconds = [*numbers, 0, 0][:3]
-    elif len(numbers) < _ALL_PARTS:  # M or M:S
-        hours, (minutes, seconds) = 0, [*numbers, 0][:2]
-    else:
-        hours, minutes, seconds = numbers[:3]
-    return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
+    units = (3600, 60, 1) if dash or len(parts) >= _ALL_PARTS else (60, 1)  # M or M:S
+    return float(int(days or 0) * 86_400 + sum(int(part) * unit for part, unit in zip(parts, units, strict=False)))
 
 
 def with_gpus_of_job(spec: Spec, on_nodes: Mapping[str, int] = {}) -> Spec:
