@@ -126,11 +126,7 @@ class Transport(paramiko.Transport):
     def __init__(
         self, stream: socket.socket | paramiko.Channel, key_types: Sequence[str], algorithms: Mapping[str, str]
     ) -> None:
-        """Prepare a connection with host key algorithms to prefer, and the user's lists.
-
-        Raises:
-            LinkError: a list leaves no usable algorithm.
-        """
+        """Prepare with host key algorithms to prefer, and the user's lists; raise as `allowed_algorithms`."""
         super().__init__(stream, packetizer_class=Packets)
         # After paramiko's constructor, which sets 0.1 s: each idle connection would wake up ten times a second.
         stream.settimeout(_IDLE)
@@ -199,11 +195,7 @@ def dial(address: str, port: int, limit: Limit) -> socket.socket:
 
 
 def tunnel(jump: Transport, address: str, port: int, limit: Limit) -> paramiko.Channel:
-    """Open a TCP connection through a jump host.
-
-    Raises:
-        LinkError: the jump host refuses, or cannot connect in time.
-    """
+    """Open a TCP connection through a jump host; raise `LinkError` if that refuses, or cannot connect in time."""
     there = spot(address, port)
     try:
         return jump.open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=limit.left())
@@ -266,10 +258,7 @@ def spot(address: str, port: int) -> str:
 
 def _resolve(address: str, port: int, limit: Limit) -> list[Any]:
     """Return a name's addresses within a limit, which the system's resolver lacks."""
-    try:
-        return socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except (OSError, UnicodeError):
-        answer: Future[list[Any]] = Future()
+    answer: Future[list[Any]] = Future()
 
     def ask() -> None:
         try:

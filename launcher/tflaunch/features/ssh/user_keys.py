@@ -246,13 +246,7 @@ def _read(path: str) -> bytes:
 
 
 def _private_key(raw: bytes) -> paramiko.PKey:
-    """Load a key in any of the formats that ssh-keygen writes.
-
-    Raises:
-        TypeError: it is encrypted in a format other than OpenSSH's own.
-        ValueError: it is not a key.
-        UnsupportedAlgorithm: it is of an unsupported kind.
-    """
+    """Load a key in any of the formats that ssh-keygen writes; raise `TypeError` if it is encrypted."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about obsolete kinds of keys
         try:
