@@ -5,7 +5,6 @@ Own code, as paramiko's `HostKeys` supports neither patterns with "!", nor `@rev
 
 import base64
 import fnmatch
-import functools
 import hashlib
 import hmac
 import os
@@ -139,18 +138,13 @@ def matches(patterns: Iterable[str], name: str) -> bool:
     is_match = False
     for pattern in patterns:
         is_negated = pattern.startswith("!")
-        if _compiled(pattern[is_negated:]).fullmatch(name):
+        # Only "*" and "?" are special. In its regular expression each "*" matches as little as possible without
+        # backtracking: the time stays linear.
+        if fnmatch.fnmatchcase(name, pattern[is_negated:].replace("[", "[[]")):
             if is_negated:
                 return False
             is_match = True
     return is_match
-
-
-@functools.lru_cache(maxsize=4096)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern, in which "*" matches any text and "?" one character."""
-    # In the result of `translate` each "*" matches as little as possible without backtracking: the time stays linear.
-    return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))
 
 
 def fingerprint(blob: bytes) -> str:
