@@ -132,16 +132,22 @@ def test_a_preempted_job_is_over_unless_it_is_queued_again(
 
 def test_a_job_that_waits_is_cancelled_instead_of_stopped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that has begun is stopped by its supervisor, or cancelled if that cannot be reached."""
-    cancelled: list[str] = []
-    monkeypatch.setattr(jobs, "cancel_job", cancelled.append)
+    cancelled: list[tuple[str, ...]] = []
     jobs_are(monkeypatch, WAITING)
+
+    def run(*words: str, **about: object) -> str:
+        if words[0] == "scancel":
+            cancelled.append(words)
+        return ""
+
+    monkeypatch.setattr(jobs, "run_command", run)
     location, said = locate_run(submit(path)), list[str]()
     assert location.stop_run(None, said.append, lambda: 9) == 0
-    assert (cancelled, said) == (["17"], [f"run {path.name} was cancelled before it began"])
+    assert (cancelled, said) == ([("scancel", "17")], [f"run {path.name} was cancelled before it began"])
     jobs.note_life(path, 0)
     assert location.stop_run(None, said.append, lambda: 9) == 9
     control_client.request_stop(path, None)
-    assert cancelled == ["17", "17"]
+    assert cancelled == [("scancel", "17")] * 2
 
 
 def test_a_follower_is_told_once_what_a_job_waits_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

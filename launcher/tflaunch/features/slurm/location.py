@@ -209,7 +209,7 @@ class SlurmRun(RunLocation):
         """Cancel its job, if that has not ended."""
         try:
             if jobs.current_job(self.directory) is not None:
-                jobs.cancel_job(self._job)
+                jobs.run_command("scancel", self._job)
         except SlurmError as error:
             raise TflaunchError(f"job {self._job} cannot be cancelled: {error}", EXIT_INTERNAL) from None
 
