@@ -9,9 +9,9 @@ may the list of threads, which is read until it is consistent.
 import os
 import struct
 from collections import namedtuple
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from contextlib import closing
+from typing import Dict, Iterator, List, NamedTuple, Optional
 
-from tflaunch_worker.features.line_tables import line_in_locations, line_in_ranges, line_in_steps
 from tflaunch_worker.features.python_runtime import UnreadableError, find_runtime
 
 MOST_FRAMES = 100  # of a thread, the innermost first
@@ -49,7 +49,6 @@ _LAYOUTS = {
 _CURRENT_IN_CFRAME = {"3.11": 8, "3.12": 0}
 _OF_C_STACK = 3  # FRAME_OWNED_BY_CSTACK: marks where C code called Python
 _REFERENCES = 8  # bytes
-_SCHEDSTAT_BYTES = 200
 _BYTES_SIZE, _BYTES_DATA = 16, 32
 _TEXT_LENGTH, _TEXT_STATE = 16, 32
 _FRAME_BYTES = 120
@@ -61,15 +60,26 @@ def read_threads(pid: int) -> List[Thread]:
     Raises:
         UnreadableError: it runs no Python, or one that is not known here, or its memory cannot be read.
     """
-    process = PythonProcess(pid)
-    try:
+    with closing(PythonProcess(pid)) as process:
         return process.read_threads()
-    finally:
-        process.close()
+
+
+class _Code(NamedTuple):
+    """A code object; ``pieces``: the bytes from which it was read, by address; ``frames``: by instruction."""
+
+    file: str
+    function: str
+    first: int
+    lines: bytes
+    pieces: Dict[int, bytes]
+    frames: Dict[int, Frame]
 
 
 class PythonProcess:
-    """A process that runs Python, for repeated reading: its state is searched once."""
+    """A process that runs Python, for repeated reading: its state is searched once.
+
+    Code objects are kept, and only compared when they are seen again: to decode one takes as long as many frames.
+    """
 
     def __init__(self, pid: int) -> None:
         """Find the state of its Python.
@@ -84,135 +94,64 @@ class PythonProcess:
             self._memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise UnreadableError(f"its memory cannot be read: {error.strerror}") from None
-        self._runs = _RunCounts(pid)
-        self._reader = _Reader(self._memory, self._version, self._runs)
+        self._at = _LAYOUTS[self._version]
+        self._codes: Dict[int, _Code] = {}
+
+    def close(self) -> None:
+        """Free the descriptor."""
+        os.close(self._memory)
 
     def read_threads(self) -> List[Thread]:
-        """Return the threads that run Python code, the main thread first.
+        """Return the threads of all interpreters; the oldest, the main thread, first.
 
         Raises:
             UnreadableError: they cannot be read, for example since the process has ended.
         """
         try:
-            return self._reader.threads(self._runtime)
+            found = [self._read_whole(state) for state in self._states()]
         except (struct.error, ValueError) as error:
             raise UnreadableError(f"its stacks are not those of Python {self._version}: {error}") from None
+        return [thread for thread in reversed(found) if thread is not None]
 
-    def close(self) -> None:
-        """Free the descriptors."""
-        os.close(self._memory)
-        self._runs.close()
-
-
-class _RunCounts:
-    """The run counts of a process's threads: no run means the same stack as before."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._files: Dict[int, int] = {}
-
-    def read(self, thread: int) -> bytes:
-        """Return a thread's CPU time and number of runs; b"" if the kernel has none."""
-        try:
-            if thread not in self._files:
-                if not thread or len(self._files) >= MOST_THREADS:
-                    return b""
-                path = f"/proc/{self._pid}/task/{thread}/schedstat"
-                self._files[thread] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return os.pread(self._files[thread], _SCHEDSTAT_BYTES, 0)
-        except OSError:  # it has ended
-            if thread in self._files:
-                os.close(self._files.pop(thread))
-            return b""
-
-    def close(self) -> None:
-        """Free the descriptors."""
-        for file in self._files.values():
-            os.close(file)
-
-
-class _Code(NamedTuple):
-    """A code object; ``pieces``: the bytes from which it was read, by address; ``frames``: by instruction."""
-
-    file: str
-    function: str
-    first: int
-    lines: bytes
-    pieces: Dict[int, bytes]
-    frames: Dict[int, Frame]
-
-
-class _Reader:
-    """Follows the pointers of one process's Python.
-
-    Code objects are kept, and only compared when they are seen again: to decode one takes as long as many frames.
-    """
-
-    def __init__(self, memory: int, version: str, runs: _RunCounts) -> None:
-        self._runs = runs
-        self._memory = memory
-        self._version = version
-        self._at = _LAYOUTS[version]
-        self._codes: Dict[int, _Code] = {}
-        self._known: Dict[int, Tuple[bytes, Thread]] = {}
-
-    def threads(self, runtime: int) -> List[Thread]:
-        """Return the threads of all interpreters; the oldest, the main thread, first."""
-        found: Dict[int, Tuple[bytes, Thread]] = {}
-        for state in self._states(runtime):
-            read = self._read_whole(state)
-            if read is not None:
-                found[state] = read
-        self._known = found
-        return [thread for _, thread in reversed(list(found.values()))]
-
-    def _read_whole(self, state: int) -> Optional[Tuple[bytes, Thread]]:
+    def _read_whole(self, state: int) -> Optional[Thread]:
         """Return a thread with its whole stack, None if it cannot be read.
 
         A frame that begins or ends meanwhile leads nowhere, and the stack seems to end there. It is whole if it ends
         where Python begins one, or twice at the same function.
         """
-        deepest: Optional[Tuple[bytes, Thread]] = None
+        deepest: Optional[Thread] = None
         for _ in range(_TRIES):
             try:
-                read = self._thread(state)
+                native = self._integer(state + self._at.native, "<Q") if self._at.native else 0
+                read = Thread(native, list(self._frames(state)))
             except (UnreadableError, struct.error):
                 continue
-            ends = [(frame.file, frame.function) for frame in read[1].frames[-1:]]
+            ends = [(frame.file, frame.function) for frame in read.frames[-1:]]
             if ends and ends[0][1].rpartition(".")[2] in _OUTERMOST:
                 return read
-            if ends and deepest is not None and ends == [(at.file, at.function) for at in deepest[1].frames[-1:]]:
+            if ends and deepest is not None and ends == [(at.file, at.function) for at in deepest.frames[-1:]]:
                 return read
-            if deepest is None or len(read[1].frames) > len(deepest[1].frames):
+            if deepest is None or len(read.frames) > len(deepest.frames):
                 deepest = read
         return deepest
 
-    def _thread(self, state: int) -> Tuple[bytes, Thread]:
-        """Return a thread, and its run count before it was read."""
-        native = self._integer(state + self._at.native, "<Q") if self._at.native else 0
-        runs = self._runs.read(native)
-        known = self._known.get(state)
-        if known is not None and runs and known[0] == runs and known[1].id == native:
-            return known
-        return runs, Thread(native, list(self._frames(state)))
-
-    def _states(self, runtime: int) -> List[int]:
+    def _states(self) -> List[int]:
         """Return addresses of thread states: the newest ones first, the main thread last.
 
         Threads that begin or end at the same time change the lists, which are then read again.
         """
         for _ in range(_TRIES):
             try:
-                states = self._read_states(runtime)
+                states = self._read_states()
             except UnreadableError as error:
                 problem = error
             else:
                 return states[: MOST_THREADS - 1] + states[MOST_THREADS - 1 :][-1:]
         raise problem
 
-    def _read_states(self, runtime: int) -> List[int]:
+    def _read_states(self) -> List[int]:
         states: List[int] = []
-        interpreter = self._pointer(runtime + self._at.interpreters)
+        interpreter = self._pointer(self._runtime + self._at.interpreters)
         for _ in range(_MOST_INTERPRETERS):
             if not interpreter or len(states) >= _MOST_LISTED:
                 break
@@ -252,10 +191,10 @@ class _Reader:
 
     def _line(self, code: _Code, instruction: int) -> int:
         if self._at.bytecode:
-            return line_in_locations(code.lines, code.first, instruction)
+            return _line_in_locations(code.lines, code.first, instruction)
         if self._version == "3.10":
-            return line_in_ranges(code.lines, code.first, 2 * instruction)
-        return line_in_steps(code.lines, code.first, instruction)
+            return _line_in_ranges(code.lines, code.first, 2 * instruction)
+        return _line_in_steps(code.lines, code.first, instruction)
 
     def _code(self, address: int) -> _Code:
         """Return the code object at an address, read again if its bytes have changed."""
@@ -314,3 +253,53 @@ class _Reader:
         if len(data) < size:
             raise UnreadableError("its memory cannot be read")
         return data
+
+
+# ---- the tables in which code objects keep their lines
+
+
+def _line_in_steps(table: bytes, first: int, offset: int) -> int:
+    """Return the line of a bytecode offset: ``co_lnotab`` of Python 3.8 and 3.9."""
+    line, end = first, 0
+    for step, lines in struct.iter_unpack("BB", table):
+        end += step
+        if end > offset:
+            break
+        line += lines - 256 if lines > 127 else lines
+    return line
+
+
+def _line_in_ranges(table: bytes, first: int, offset: int) -> int:
+    """Return the line of a bytecode offset: ``co_linetable`` of Python 3.10."""
+    line, end = first, 0
+    for step, lines in struct.iter_unpack("BB", table):
+        end += step
+        if lines != 128:  # which marks instructions of no line
+            line += lines - 256 if lines > 127 else lines
+        if end > offset:
+            break
+    return line
+
+
+def _line_in_locations(table: bytes, first: int, offset: int) -> int:
+    """Return a bytecode offset's line: ``co_linetable`` (Objects/locations.md), 3.11+."""
+    line, end, at = first, 0, 0
+    while at < len(table):
+        kind = table[at] >> 3 & 15
+        end += 2 * ((table[at] & 7) + 1)
+        at += 1
+        if kind in (13, 14):
+            number, shift = 0, 0
+            for byte in table[at:]:
+                number |= (byte & 63) << shift
+                shift += 6
+                if not byte & 64:
+                    break
+            line += -(number >> 1) if number & 1 else number >> 1
+        elif 10 <= kind <= 12:
+            line += kind - 10
+        if end > offset:
+            break
+        while at < len(table) and not table[at] & 128:  # only the first byte of an entry has this bit
+            at += 1
+    return line
