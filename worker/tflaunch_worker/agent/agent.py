@@ -28,7 +28,6 @@ from tflaunch_worker.inspect.usage import Figures
 from tflaunch_worker.readable import duration_words
 
 _GUARD_TELLS = 1.0  # seconds until TERM, in which the guard of a busy host can tell whether the tasks have got one
-_IDLE = 10.0  # seconds that an agent without tasks waits for its supervisor to reconnect
 
 
 class Agent:
@@ -340,15 +339,8 @@ class Agent:
         self._calls.end_all()
         if self._lease.seconds == 0 or not self._lease.has_begun:
             self._end_all(0)
-        elif not (self._tasks or self._services.holds_agent):
-            self._loop.call_at(self._loop.now() + min(self._lease.seconds, _IDLE), self._end_if_idle)
         elif self._is_leaving:
             self._stop_when_done()
-
-    def _end_if_idle(self) -> None:
-        """Exit if no supervisor has reconnected and there is nothing left to guard."""
-        if not (self._link.is_connected or self._tasks or self._services.holds_agent):
-            self._end_all(0)
 
     def _watch_lease(self) -> None:
         """Schedule a check of the lease; one of 0 ends with the connection."""

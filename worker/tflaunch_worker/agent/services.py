@@ -48,8 +48,6 @@ class Service:
 
     def __init__(self, agent: AgentParts) -> None:
         self.agent = agent
-        self.holds_agent = False
-        """Whether an agent without tasks keeps waiting for another supervisor."""
 
     def read_order(self, message: dict[str, Any]) -> None:
         """A task's order has come, whose fields may be changed before its command is composed."""
@@ -163,11 +161,6 @@ class Services:
             with self._isolated(name):
                 self._made[name] = load(self._features[name].service)(self.agent)
         return self._made.get(name)
-
-    @property
-    def holds_agent(self) -> bool:
-        """Whether a service keeps an agent without tasks."""
-        return any(service.holds_agent for service in self._made.values())
 
     def checks(self, kind: str) -> Schema:
         """Return the checks of a call's fields.

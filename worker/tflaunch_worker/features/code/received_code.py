@@ -208,7 +208,6 @@ class Offer(Service):
         Raises:
             ValueError: a path leads through a link.
         """
-        self.holds_agent = True
         if message["is_first"]:
             self._offered = [], []
         self._offered[0].extend(message["files"])

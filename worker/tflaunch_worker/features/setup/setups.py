@@ -39,7 +39,6 @@ class Setups(Service):
 
         It is answered with the problem, or "", and the last lines of output.
         """
-        self.holds_agent = True
         try:
             command = self.agent.host.command(_TASK, message, None)
         except host_vars.UnknownValueError as unknown:
