@@ -24,6 +24,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from typing import Any, BinaryIO, Callable
 
 _CHUNK = 256 * 1024
@@ -31,6 +32,7 @@ NO_PROC = "/proc is not mounted there, and without it no process can be watched;
 """Why no agent can be started, with the remedy."""
 _END_PATIENCE = 5.0  # seconds for a guard to kill what an agent has left
 _UNPACK_PATIENCE = 10.0  # seconds for another process to write the agent's modules
+_LOCK_WAIT = 0.005  # seconds
 
 
 class BootError(Exception):
@@ -239,20 +241,15 @@ def _started_by_other(directory: str, request: dict[str, Any]) -> socket.socket 
 
 def _take_lock(lock: int, kind: int, patience: float) -> bool:
     """Take a lock of a kind of `flock`, or return False after ``patience`` seconds."""
-
-    def give_up(*_: object) -> None:
-        raise TimeoutError
-
-    # `flock` knows no limit of time. A signal interrupts it, and Python repeats it unless a handler raises (PEP 475).
-    signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, patience)
-    try:
-        fcntl.flock(lock, kind)  # no limit: the timer is one
-        return True
-    except TimeoutError:
-        return False
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+    until = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+        time.sleep(_LOCK_WAIT)
 
 
 class _Modules:
