@@ -7,7 +7,6 @@ before this module, does the same for itself.) A task gets default signals, and 
 
 from __future__ import annotations
 
-import functools
 import os
 import resource
 import signal
@@ -59,15 +58,9 @@ def set_own_state(kept: Iterable[int] | None = None) -> None:
         close_all_but(kept)
 
 
-@functools.lru_cache(maxsize=None)
-def changed_signals() -> list[int]:
-    """Return the signals not at their defaults; cached, since that never changes."""
-    return [number for number in CATCHABLE if signal.getsignal(number) != signal.SIG_DFL]
-
-
 def reset_signals() -> None:
     """Reset signals in a fork that becomes a task: a shell's ``&`` ignores SIGINT."""
-    for number in changed_signals():
+    for number in CATCHABLE:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 

@@ -107,7 +107,6 @@ def fork_program(command: Command, settings: TaskSettings, streams: tuple[int, i
         OSError: the system refuses another process or pipe.
     """
     report, report_end = os.pipe()
-    process_state.changed_signals()  # cache it before the fork, because a fork would lose it
     agent = os.getpid()
     # Until the fork has reset its dispositions, these signals would run the agent's handlers in it.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*ENDING, signal.SIGCHLD})
