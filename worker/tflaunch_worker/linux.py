@@ -120,15 +120,6 @@ def open_pidfd(pid: int) -> int | None:
     return descriptor
 
 
-def has_pidfd() -> bool:
-    """Return whether the system has pidfds (Linux 5.3 and later)."""
-    descriptor = open_pidfd(os.getpid())
-    if descriptor is None:
-        return False
-    os.close(descriptor)
-    return True
-
-
 def kill(pid: int, pidfd: int | None, number: int) -> bool:
     """Signal a process; return whether it existed and we were allowed to.
 

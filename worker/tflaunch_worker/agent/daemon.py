@@ -65,10 +65,8 @@ def _watch_signals(loop: Loop, agent: Agent) -> None:
     os.set_blocking(reader, False)
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    for number in ENDING:
+    for number in (*ENDING, signal.SIGCHLD):  # CHLD for kernels without pidfds (before 5.3)
         signal.signal(number, _only_wake)
-    if not linux.has_pidfd():
-        signal.signal(signal.SIGCHLD, _only_wake)
     for number in OF_TERMINALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the guard has blocked them before it forked this process
