@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tflaunch_worker import spawn
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.calls import Call
-from tflaunch_worker.agent.services import AgentParts, Service
+from tflaunch_worker.agent.services import Service
 from tflaunch_worker.feature import features
 from tflaunch_worker.features.exec.running_command import RunningCommand, check_size
 
@@ -37,10 +37,6 @@ class HostCommands(Service):
         }
     }
 
-    def __init__(self, agent: AgentParts) -> None:
-        super().__init__(agent)
-        self._running: set[RunningCommand] = set()
-
     def run_command(self, call: Call, message: dict[str, Any]) -> None:
         """Run a command beside a task's latest attempt, in a terminal if ``columns`` > 0.
 
@@ -54,18 +50,12 @@ class HostCommands(Service):
         command = _beside(task.command, message["argv"], message["term"])
         size = (message["rows"], message["columns"]) if message["columns"] else None
         try:
-            running = RunningCommand(self.agent, call, command, size, self._running.discard)
+            running = RunningCommand(self.agent, call, command, size)
         except OSError as error:
             call.answer(code=spawn.NOT_EXECUTABLE, problem=f"no process or terminal: {error.strerror}")
             return
-        self._running.add(running)
         call.when_told = running.hear
         call.when_ended = partial(running.end, message["grace"])
-
-    def leave(self) -> None:
-        """Kill what still runs: the run has ended."""
-        for running in list(self._running):
-            running.end(0)
 
 
 def _beside(task: spawn.Command, argv: list[str], term: str) -> spawn.Command:

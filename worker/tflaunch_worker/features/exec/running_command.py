@@ -16,7 +16,7 @@ import termios
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Any, Callable, Collection, Dict, Mapping, Tuple
+from typing import Any, Collection, Dict, Mapping, Tuple
 
 from tflaunch_worker import fields, linux, offload, process_ends, process_state, procfs, schema, spawn
 from tflaunch_worker.agent.calls import Call
@@ -43,22 +43,8 @@ check_size = schema.integer(0, 2**15)
 class RunningCommand:
     """A process and its streams; its call carries output until nothing of it is left."""
 
-    def __init__(
-        self,
-        agent: AgentParts,
-        call: Call,
-        command: spawn.Command,
-        size: tuple[int, int] | None,
-        ended: Callable[[RunningCommand], None],
-    ) -> None:
-        """Start it.
-
-        Args:
-            agent: what starts it.
-            call: gets the output, and its answer.
-            command: what is executed.
-            size: rows and columns of its terminal, None for pipes.
-            ended: called when nothing is left of it.
+    def __init__(self, agent: AgentParts, call: Call, command: spawn.Command, size: tuple[int, int] | None) -> None:
+        """Start it; ``size``: rows and columns of its terminal, None for pipes.
 
         Raises:
             OSError: the system refuses another process or pipe.
@@ -66,7 +52,6 @@ class RunningCommand:
         self._loop = agent.loop
         self._call = call
         self._command = command
-        self._ended = ended
         self._told_by = signal.SIGHUP if size else signal.SIGTERM  # which interactive shells ignore
         self._input = bytearray()
         self._is_input_over = False
@@ -222,7 +207,6 @@ class RunningCommand:
         if self._is_over and not self._outputs:
             code, problem = self._result
             self._call.answer(code=code, problem=problem)
-            self._ended(self)
 
 
 def _be_keeper(kept: Collection[int], answer: int) -> None:
