@@ -37,8 +37,7 @@ class TaskEnvironments:
         self._environ = dict(os.environ)
         self._inherited = host_vars.inherited(self._environ)
         self._library = _library()
-        self._keras: dict[tuple[str, ...], tuple[bool, str]] = {}
-        self._tensorflow: dict[tuple[str, ...], str] = {}
+        self._packages: dict[tuple[str, ...], tuple[str, bool, str]] = {}
 
     @functools.cached_property
     def _known(self) -> dict[str, str]:
@@ -92,7 +91,7 @@ class TaskEnvironments:
         _append_to_path(env, library)
         program, *arguments = message["argv"]
         argv = [host_vars.expand_path(program, known), *(host_vars.expand(word, known) for word in arguments)]
-        self._choose_keras(argv, env)
+        tensorflow = self._choose_keras(argv, env)
         if not host_vars.has_proxy(env):
             env.pop("grpc_proxy", None)
         workdir = host_vars.expand_path(message["workdir"], known)
@@ -105,25 +104,18 @@ class TaskEnvironments:
         command.warm = message.get("warm")
         command.unforked = message.get("unforked") or ""
         command.stop_signal = message.get("stop_signal") or signal.SIGTERM
-        command.facts = self._facts(argv, env)
+        command.facts = {"tensorflow": tensorflow}  # what may differ silently between hosts
         return command
 
-    def _facts(self, argv: list[str], env: dict[str, str]) -> dict[str, object]:
-        """Return facts that may differ silently between hosts: the command's TensorFlow."""
-        about = _looked_at(argv, env)
-        if about not in self._tensorflow:
-            self._tensorflow[about] = interpreter.tensorflow(argv, env)
-        return {"tensorflow": self._tensorflow[about]}
-
-    def _choose_keras(self, argv: list[str], env: dict[str, str]) -> None:
-        """Set TF_USE_LEGACY_KERAS by the installed Keras, if the plan leaves that open."""
-        if env.get(interpreter.CHOICE) != interpreter.LEFT_TO_THE_HOST:
-            return
-        about = _looked_at(argv, env)
-        if about not in self._keras:
-            self._keras[about] = interpreter.legacy_keras(argv, env)
-        is_legacy, env[interpreter.CHOICE] = self._keras[about]
-        env["TF_USE_LEGACY_KERAS"] = "1" if is_legacy else "0"
+    def _choose_keras(self, argv: list[str], env: dict[str, str]) -> str:
+        """Set TF_USE_LEGACY_KERAS, if the plan leaves that open; return the installed TensorFlow."""
+        about = (argv[0], *(env.get(name, "") for name in interpreter.LOOKED_AT))
+        if about not in self._packages:
+            self._packages[about] = interpreter.tensorflow(argv, env), *interpreter.legacy_keras(argv, env)
+        tensorflow, is_legacy, reason = self._packages[about]
+        if env.get(interpreter.CHOICE) == interpreter.LEFT_TO_THE_HOST:
+            env["TF_USE_LEGACY_KERAS"], env[interpreter.CHOICE] = "1" if is_legacy else "0", reason
+        return tensorflow
 
 
 def _known_secrets(secrets: dict[str, str | None]) -> dict[str, str]:
@@ -140,11 +132,6 @@ def _append_to_path(env: dict[str, str], directories: list[str]) -> None:
     added = [place for place in directories if place not in known]
     if added:
         env["PYTHONPATH"] = ":".join(filter(None, [env.get("PYTHONPATH", ""), *added]))
-
-
-def _looked_at(argv: list[str], env: dict[str, str]) -> tuple[str, ...]:
-    """Return a key that distinguishes interpreters and the packages that they find."""
-    return (argv[0], *(env.get(name, "") for name in interpreter.LOOKED_AT))
 
 
 def _library() -> str:
