@@ -98,7 +98,7 @@ class Agent:
 
         Who terminates the agent may send TERM to the tasks, too, which the guard then tells: they get one only.
         """
-        self._end_by_itself("its agent was terminated there", is_drain=True)
+        self.give_up("its agent was terminated there", is_drain=True)
 
     def note_told(self, number: int, is_told: Callable[[int], bool]) -> None:
         """Note that tasks got a signal together with the guard; ``is_told`` takes a pid."""
@@ -106,9 +106,11 @@ class Agent:
             if task.pid and is_told(task.pid):
                 task.note_told(number)
 
-    def give_up(self, reason: str) -> None:
-        """Stop the tasks and exit, because the agent cannot continue."""
-        self._end_by_itself(reason, is_drain=False)
+    def give_up(self, reason: str, is_drain: bool = False) -> None:
+        """Stop the tasks without an order and exit, and report that they are not to blame."""
+        if not self._is_leaving:
+            self._link.say("host_leaving", reason=reason, is_drain=is_drain)
+        self._end_all(self._grace, _GUARD_TELLS if is_drain else 0.0)
 
     def check_exits(self) -> None:
         """Check every task for an exit, since some child may have exited."""
@@ -329,12 +331,6 @@ class Agent:
         if self._is_leaving and has_told and all(task.is_gone for task in self._tasks.values()):
             self._loop.stop()
 
-    def _end_by_itself(self, reason: str, is_drain: bool) -> None:
-        """Stop everything without an order, and report that the tasks are not to blame."""
-        if not self._is_leaving:
-            self._link.say("host_leaving", reason=reason, is_drain=is_drain)
-        self._end_all(self._grace, _GUARD_TELLS if is_drain else 0.0)
-
     def _link_lost(self) -> None:
         self._calls.end_all()
         if self._lease.seconds == 0 or not self._lease.has_begun:
@@ -354,5 +350,4 @@ class Agent:
             self._watch_lease()
             return
         self._link.disconnect()
-        reason = f"no message came from the supervisor for the lease of {duration_words(self._lease.seconds)}"
-        self._end_by_itself(reason, is_drain=False)
+        self.give_up(f"no message came from the supervisor for the lease of {duration_words(self._lease.seconds)}")
