@@ -97,7 +97,7 @@ def _bring(tree: dict[str, Any], top: Path, agent: Path) -> None:
         return
     offer = {"files": [[each.path, each.mode, each.sha256] for each in code.files], "links": [*map(list, code.links)]}
     files = Files(str(agent), **check_fields(offer, OFFERED))
-    files.compared(files.compare())
+    files.missing = set(files.compare())
     for part in code.parts(files.wanted()):
         assert _SECRET not in part.body
         files.take(part.about["sha256"], part.about["offset"], part.body, part.about["is_last"])
@@ -120,12 +120,12 @@ def _offer(offer: Any, agent: Path) -> None:
         if not isinstance(offer, dict):  # as frames cannot be, either
             return
         files = Files(str(agent), **check_fields(offer, OFFERED))
-        files.compared(files.compare())
+        files.missing = set(files.compare())
         for digest, offset, data, is_last in offer["parts"]:
             files.take(digest, offset, bytes.fromhex(data), is_last)
     except _REFUSED:
         return
-    if files.is_complete:
+    if files.missing == set():
         assert "\n" not in files.place()
 
 

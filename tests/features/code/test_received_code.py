@@ -30,14 +30,14 @@ class Host:
     def offer(self, *offered: tuple[str, bytes], links: Any = (), mode: int = 0o644) -> Files:
         files = [[path, mode, digest_of(content)] for path, content in offered]
         found = Files(str(self.agent), **check_fields({"files": files, "links": [*links]}, OFFERED))
-        found.compared(found.compare())
+        found.missing = set(found.compare())
         return found
 
     def bring(self, *offered: tuple[str, bytes], **options: Any) -> Files:
         found = self.offer(*offered, **options)
         for _, content in offered:
             found.take(digest_of(content), 0, content, True)
-        assert found.is_complete
+        assert found.missing == set()
         assert not (reason := found.place()), reason
         return found
 
@@ -77,7 +77,7 @@ class TestArrival:
         assert found.wanted() == [(digest_of(b"other"), 0)]
         found.take(digest_of(b"same"), 0, b"late", True)
         assert (host.cache / digest_of(b"same")).read_bytes() == b"same"
-        assert Host(host.home, "later").offer(("d", b"same")).is_complete
+        assert Host(host.home, "later").offer(("d", b"same")).missing == set()
 
     def test_a_file_comes_in_parts_and_goes_on_where_it_was(self, host: Host):
         content = b"0123456789"
@@ -91,7 +91,7 @@ class TestArrival:
         assert [path.parent.parent.name for path in host.agent.rglob("*") if path.is_file()] == ["tasks"]
         assert host.offer(("a", content)).wanted() == [(digest_of(content), 0)]
         found.take(digest_of(content), 4, b"456789", True)
-        assert found.is_complete
+        assert found.missing == set()
         assert (host.cache / digest_of(content)).read_bytes() == content
 
     def test_another_content_is_refused(self, host: Host):
@@ -165,7 +165,7 @@ class TestPlace:
         assert later.offer(("a", b"x")).place() == f"{place} was damaged and is removed; start again"
         assert not later.code.exists()
         assert not place.exists()
-        assert found.is_complete
+        assert found.missing == set()
 
     def test_without_room_nothing_is_left(self, host: Host, monkeypatch: pytest.MonkeyPatch):
         found = host.offer(("a", b"x"))

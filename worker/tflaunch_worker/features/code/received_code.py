@@ -56,7 +56,8 @@ class Files:
         self._files = files
         self._links = links
         _refuse_paths_through_links([path for path, _, _ in files], [path for path, _ in links])
-        self._missing: set[str] | None = None
+        self.missing: set[str] | None = None
+        """The hashes of the files that have to be sent; None until `compare` has found them out."""
         self.has_failed = False
         """Whether it was reported that they cannot be stored; then they have to be offered again."""
         self.is_being_compared = False
@@ -75,23 +76,9 @@ class Files:
             return False
         return True
 
-    def compared(self, missing: list[str]) -> None:
-        """Set the missing files, as returned by `compare`."""
-        self._missing = set(missing)
-
-    @property
-    def is_compared(self) -> bool:
-        """Whether it is known which files are missing."""
-        return self._missing is not None
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether no file is missing any more."""
-        return self._missing is not None and not self._missing
-
     def wanted(self) -> list[tuple[str, int]]:
         """Return the hashes of the files to be sent, each with the bytes already received."""
-        return [(digest, self._arriving.size_of(digest)) for digest in sorted(self._missing or ())]
+        return [(digest, self._arriving.size_of(digest)) for digest in sorted(self.missing or ())]
 
     def _cached(self, digest: str) -> str:
         return os.path.join(self._cache, digest)
@@ -105,7 +92,7 @@ class Files:
             FilesError: the disk is full, or the content does not match the hash.
             ValueError: an earlier part is missing.
         """
-        if self.has_failed or self._missing is None or digest not in self._missing:
+        if self.has_failed or self.missing is None or digest not in self.missing:
             return  # it was already in flight when its state was reported, or has arrived from elsewhere
         try:
             is_same = self._arriving.take(digest, offset, data, is_last, self._cached(digest))
@@ -117,7 +104,7 @@ class Files:
             path = next(path for path, _, each in self._files if each == digest)
             raise FilesError(f"{path} changed while it was sent; start again when no program writes to it")
         if is_last:
-            self._missing.discard(digest)
+            self.missing.discard(digest)
 
     # ---- files for the tasks
 
@@ -221,7 +208,7 @@ class Offer(Service):
         if files is None or files.has_failed or (is_other and not files.is_being_placed):
             files = self._files = Files(self.agent.host.directory, *self._offered)
             self._accepted = self._offered
-        if files.is_compared:
+        if files.missing is not None:
             self._want(files)
         elif not files.is_being_compared:
             files.is_being_compared = True
@@ -234,7 +221,7 @@ class Offer(Service):
         if missing is None:
             self._refuse(files, "the files that are there could not be looked at")
         else:
-            files.compared(missing)
+            files.missing = set(missing)
             self._want(files)
 
     def _want(self, files: Files) -> None:
@@ -268,7 +255,7 @@ class Offer(Service):
         offload.run_in_fork(self.agent.loop, remove, lambda _: call.answer())
 
     def _place_if_complete(self, files: Files) -> None:
-        if files.is_complete and not (files.is_being_placed or files.has_failed):
+        if files.missing == set() and not (files.is_being_placed or files.has_failed):
             files.is_being_placed = True
             offload.run_in_fork(self.agent.loop, files.place, lambda failure: self._placed(files, failure))
 
