@@ -19,11 +19,11 @@ from support.still_loop import StillLoop
 from support.ungreeted_run import supervision
 from tflaunch.core.annotations import Annotation, MemoryGrew
 from tflaunch.features.memory.memory_growth import HostVitals, MemoryGrowth, VitalsMonitor, seconds_left, watch_memory
+from tflaunch.features.memory.memory_series import MOST, MemorySeries
 from tflaunch.features.metrics.metrics import families
 from tflaunch.records import read_record
 from tflaunch.tui import layout
 from tflaunch_worker.features.memory.memory_reports import VitalsReporter
-from tflaunch_worker.features.memory.memory_series import MOST, MemorySeries
 
 GROWS = MemoryGrew(HERE, "worker:1", 0, 10 * 2.0**20, 7200.0)
 MIB, GIB, HOUR = 2.0**20, 2**30, 3600.0

@@ -16,10 +16,10 @@ from tflaunch.core.annotations import MemoryGrew
 from tflaunch.core.events import Attempt, Count
 from tflaunch.core.job_state import Phase
 from tflaunch.core.states import TaskPhase, TaskState
+from tflaunch.features.memory.memory_series import MemorySeries
 from tflaunch.records import read_record
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker import fields
-from tflaunch_worker.features.memory.memory_series import MemorySeries
 
 _BETWEEN_GROWTHS = 600.0  # seconds after which a prediction is renewed
 _SOONER = 0.5  # of the time that was left, after which it is renewed earlier

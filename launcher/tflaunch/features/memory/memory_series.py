@@ -1,10 +1,6 @@
 """A short history of one figure, such as a task's memory: fine only at its end."""
 
-from __future__ import annotations
-
-from typing import List, Tuple
-
-Points = List[Tuple[float, float]]
+Points = list[tuple[float, float]]
 
 MOST = 64
 """Maximum number of points."""

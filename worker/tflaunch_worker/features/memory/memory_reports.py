@@ -13,7 +13,6 @@ from tflaunch_worker.agent.calls import Call
 from tflaunch_worker.agent.services import AgentParts, Service
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.event_loop import Loop
-from tflaunch_worker.features.memory.memory_series import MemorySeries
 from tflaunch_worker.features.memory.oom import OomWatch, in_words
 from tflaunch_worker.inspect.usage import owners_of
 from tflaunch_worker.readable import duration_words
@@ -54,11 +53,13 @@ class VitalsReporter:
 
     def growth(self) -> str:
         """Return a clause about the task whose memory has grown most, "" if none has."""
-        grown = [(watched.grown(), task) for task, watched in self._tasks.items()]
-        (growth, since, first, last), task = max(grown, default=((0.0, 0.0, 0.0, 0.0), ""))
-        if growth < _FEWEST_BYTES or since < _SHORTEST_GROWTH:
+        if not self._tasks:
             return ""
-        return f"{task} had grown from {in_words(first)} to {in_words(last)} in {duration_words(since)}"
+        task, known = max(self._tasks.items(), key=lambda item: item[1].last[0] - item[1].least[0])
+        (first, began), (last, at) = known.least, known.last
+        if last - first < _FEWEST_BYTES or at - began < _SHORTEST_GROWTH:
+            return ""
+        return f"{task} had grown from {in_words(first)} to {in_words(last)} in {duration_words(at - began)}"
 
     def _schedule(self) -> None:
         self._is_scheduled = True
@@ -115,27 +116,17 @@ class MemoryService(Service):
 
 
 class _Watched:
-    """A task that is measured."""
+    """A task that is measured; ``least`` and ``last``: its smallest and last size, and when it had that."""
 
     def __init__(self, attempt: int, pid: Callable[[], int]) -> None:
         self.attempt = attempt
         self.pid = pid
-        self.memory = MemorySeries()
+        self.least = float("inf"), 0.0
+        self.last = 0.0, 0.0
 
     def measure(self, now: float, rss: int) -> dict[str, Any]:
         """Note the memory, and return it with the attempt."""
         if rss:
-            self.memory.add(now, rss)
+            self.last = rss, now
+            self.least = min(self.least, self.last)
         return {"attempt": self.attempt, "rss": rss}
-
-    def grown(self) -> tuple[float, float, float, float]:
-        """Return the memory's growth, its duration in seconds, and first and last size.
-
-        It counts from the smallest size since the first measurement.
-        """
-        points = self.memory.points()
-        if not points:
-            return 0.0, 0.0, 0.0, 0.0
-        began, first = min(points, key=lambda point: point[1])
-        at, last = points[-1]
-        return last - first, at - began, first, last
