@@ -22,7 +22,6 @@ from tflaunch_worker import fields, linux, offload, process_ends, process_state,
 from tflaunch_worker.agent.calls import Call
 from tflaunch_worker.agent.services import AgentParts
 from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE
-from tflaunch_worker.event_loop import Timer
 from tflaunch_worker.process_state import TaskSettings
 
 _Streams = Tuple[int, Dict[int, str], Tuple[int, int, int]]
@@ -33,7 +32,7 @@ WINDOW = 128 * 1024
 PART = 32 * 1024
 """Maximum of bytes in one message."""
 
-_KILL_AGAIN = 0.05  # seconds
+_KILL_AGAIN = 1.0  # seconds
 _DIES_WITHIN = 5.0  # seconds after KILL
 _LONGEST_WAIT = 3600.0  # seconds; for a system call that takes no infinite ones
 check_size = schema.integer(0, 2**15)
@@ -58,8 +57,6 @@ class RunningCommand:
         self._untaken = 0
         self._is_over = False
         self._result = (spawn.NOT_EXECUTABLE, "its processes were killed")
-        self._kill_at = float("inf")
-        self._timer: Timer | None = None
         self._stdin, self._outputs, theirs = _open_terminal(size) if size else _open_pipes()
         keep = partial(_keep, command, agent.host.settings, theirs)
         try:
@@ -105,9 +102,8 @@ class RunningCommand:
             linux.kill(pid, None, self._told_by)
             linux.kill(pid, None, signal.SIGCONT)  # a stopped process acts only after it is continued
         self._untaken = 0
-        self._kill_at = min(self._kill_at, self._loop.now() + grace)
         self._resume()
-        self._kill_in_time()
+        self._loop.call_at(self._loop.now() + grace, self._kill)
 
     # ---- streams
 
@@ -172,36 +168,21 @@ class RunningCommand:
 
     # ---- the end
 
-    def _kill_in_time(self) -> None:
-        """Kill its processes when it is time, until their keeper has reaped the last one."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._is_over:
-            return
-        now = self._loop.now()
-        if now >= self._kill_at + _DIES_WITHIN:
-            self._end()
-            return
-        for pid in procfs.descendants(self._keeper) if now >= self._kill_at else ():
-            if now >= self._kill_at + process_ends.CLEAN_UP or not process_ends.is_cleaner(pid):
-                linux.kill(pid, None, signal.SIGKILL)
-        self._timer = self._loop.call_at(
-            self._kill_at if now < self._kill_at else now + _KILL_AGAIN, self._kill_in_time
-        )
+    def _kill(self) -> None:
+        """Have its keeper kill it; again, as one that has only been forked does not hear it."""
+        if not self._is_over:
+            linux.kill(self._keeper, None, signal.SIGTERM)
+            self._loop.call_at(self._loop.now() + _KILL_AGAIN, self._kill)
 
     def _ended_with(self, result: tuple[int, str] | None) -> None:
         """Take the exit code at the command's end; None if its keeper was killed."""
         if result is not None:
             self._result = (result[0], result[1])
-        self._end()
-
-    def _end(self) -> None:
-        if not self._is_over:
-            self._is_over = True
-            self._started.discard(self._keeper)
-            self._close_input()
-            self._resume()
-            self._finish()
+        self._is_over = True
+        self._started.discard(self._keeper)
+        self._close_input()
+        self._resume()
+        self._finish()
 
     def _finish(self) -> None:
         if self._is_over and not self._outputs:
@@ -226,7 +207,7 @@ def _keep(command: spawn.Command, settings: TaskSettings, streams: tuple[int, in
         return spawn.NOT_EXECUTABLE, f"no process: {error.strerror}"
     _close(*set(streams))
     result, until = (spawn.NOT_EXECUTABLE, ""), float("inf")
-    while os.getppid() == agent and time.monotonic() < until:
+    while os.getppid() == agent and (left := until - time.monotonic()) > 0:
         try:
             died, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
@@ -236,7 +217,9 @@ def _keep(command: spawn.Command, settings: TaskSettings, streams: tuple[int, in
             result = spawn.describe_start_failure(os.read(report, 100), command) or (code, "")
             until = time.monotonic() + SUCCESS_PATIENCE
         elif not died:
-            signal.sigtimedwait((signal.SIGCHLD, signal.SIGTERM), min(until - time.monotonic(), _LONGEST_WAIT))
+            came = signal.sigtimedwait((signal.SIGCHLD, signal.SIGTERM), min(left, _LONGEST_WAIT))
+            if came is not None and came.si_signo == signal.SIGTERM:
+                break
     process_ends.kill_below(patience=_DIES_WITHIN)
     return result
 

@@ -187,12 +187,12 @@ def _run(command: spawn.Command, settings: TaskSettings, log: int, until: float,
     pid, report = spawn.fork_program(command, settings, (nothing, log, log))
     os.close(nothing)
     status = None
-    while status is None and os.getppid() == agent and time.monotonic() < until:
+    while status is None and os.getppid() == agent and (left := until - time.monotonic()) > 0:
         died, answer = os.waitpid(-1, os.WNOHANG)
         if died == pid:
             status = answer
         elif not died:
-            signal.sigtimedwait((signal.SIGCHLD, signal.SIGTERM), min(until - time.monotonic(), _DIES_WITHIN))
+            signal.sigtimedwait((signal.SIGCHLD, signal.SIGTERM), min(left, _DIES_WITHIN))
     process_ends.kill_below(patience=_DIES_WITHIN)
     failure = spawn.describe_start_failure(os.read(report, 100) if status is not None else b"", command)
     os.close(report)
