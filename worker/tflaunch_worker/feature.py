@@ -6,11 +6,12 @@ imported by every agent, so they import nothing but this module; what they name 
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import socket
-import sys
 from functools import lru_cache
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from tflaunch_worker.readable import printable
 
@@ -59,12 +60,7 @@ class Feature(NamedTuple):
 def load(place: str) -> Any:
     """Import a place, ``package.module:name``, and return what is there."""
     module, _, name = place.partition(":")
-    return getattr(_import(module), name)
-
-
-def _import(module: str) -> Any:
-    __import__(module)  # the import of `importlib` would take longer than that of most modules
-    return sys.modules[module]
+    return getattr(importlib.import_module(module), name)
 
 
 @lru_cache(maxsize=None)
@@ -144,16 +140,10 @@ def find_features(package: str, leave_out: Callable[[str, Exception], None]) -> 
         leave_out: takes the name and the error of one that cannot be imported.
     """
     found = {}
-    for name in sorted(_packages_in(package)):
+    modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    for name in sorted(module.name for module in modules if module.ispkg):
         try:
             found[name] = load(f"{package}.{name}:FEATURE")
         except Exception as error:
             leave_out(name, error)
     return found
-
-
-def _packages_in(package: str) -> Iterator[str]:
-    # `pkgutil` would do this too, but its import takes twice as long as those of all declarations.
-    for path in _import(package).__path__:
-        with os.scandir(path) as entries:
-            yield from (entry.name for entry in entries if os.path.exists(os.path.join(entry.path, "__init__.py")))
