@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
 from itertools import islice
 from typing import Dict, NamedTuple, Optional
 
@@ -32,8 +31,7 @@ class LastOutput:
     """The end of an attempt's output, and the last bar of its training."""
 
     def __init__(self) -> None:
-        self._pieces: deque[bytes] = deque()
-        self._size = 0
+        self._tail = b""
         self._shown = Shown()
         self._stats = ProgressStats()
         self._step: object = None
@@ -41,19 +39,13 @@ class LastOutput:
 
     def note(self, data: bytes) -> None:
         """Add output of the task; cheap, because all output passes through here."""
-        self._keep(data)
+        self._tail = (self._tail + data[-KEPT:])[-KEPT:]
         text = self._open + data
         end = max(text.rfind(b"\n"), text.rfind(b"\b"), 0)
         if len(text) - end > _LONGEST_BAR:
             end = len(text)
         self._shown = read_bars(self._shown, text[: end + 1])
         self._open = text[end:]
-
-    def _keep(self, data: bytes) -> None:
-        self._pieces.append(data[-KEPT:])
-        self._size += len(self._pieces[-1])
-        while self._size - len(self._pieces[0]) >= KEPT:
-            self._size -= len(self._pieces.popleft())
 
     def progress(self) -> dict[str, object]:
         """Return epoch, epochs, steps_per_epoch, step and metrics, as far as Keras shows."""
@@ -81,7 +73,7 @@ class LastOutput:
 
     def failure(self) -> str:
         """Return the signature of the failure (see `failures.failure_signature`)."""
-        return failures.failure_signature(b"".join(self._pieces)[-KEPT:])
+        return failures.failure_signature(self._tail)
 
 
 _COLOR = rb"\x1b\[[0-9;]*m"
