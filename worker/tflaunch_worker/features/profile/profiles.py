@@ -7,6 +7,7 @@ keep-alives and output are not delayed.
 
 from __future__ import annotations
 
+import functools
 import time
 import zlib
 from typing import Any, Callable, ClassVar
@@ -92,7 +93,6 @@ class StackSampler:
         self._until = loop.now() + seconds
         self._done = done
         self._counts: dict[tuple[str, ...], int] = {}
-        self._labels: dict[python_stacks.Frame, str] = {}
         self.result = b""
         self._process: python_stacks.PythonProcess | None = None
         self._timer = loop.call_at(loop.now(), self._sample)
@@ -120,7 +120,7 @@ class StackSampler:
             return
         for thread in threads:
             name = "main thread" if thread.id == self._pid else f"thread {thread.id}" if thread.id else "thread"
-            stack = (name, *map(self._label, reversed(thread.frames)))
+            stack = (name, *map(_label, reversed(thread.frames)))
             if stack in self._counts or len(self._counts) < _MOST_STACKS:
                 self._counts[stack] = self._counts.get(stack, 0) + 1
         now = self._loop.now()
@@ -131,14 +131,6 @@ class StackSampler:
         pause = min(max(pause, 1 / PER_SECOND), 1 / _FEWEST_PER_SECOND)
         self._timer = self._loop.call_at(min(now + pause, self._until), self._sample)
 
-    def _label(self, frame: python_stacks.Frame) -> str:
-        label = self._labels.get(frame)
-        if label is None:
-            file = frame.file.rpartition("/")[2]
-            label = f"{frame.function} ({file}:{frame.line})".replace(";", ",").replace("\n", " ")[:300]
-            self._labels[frame] = label
-        return label
-
     def _finish(self) -> None:
         self._close()
         if not self._counts and not self.problem:
@@ -146,6 +138,12 @@ class StackSampler:
         if not self.problem:
             self.result = pack(self._counts)
         self._done(self)
+
+
+@functools.lru_cache(maxsize=_MOST_STACKS)
+def _label(frame: python_stacks.Frame) -> str:
+    file = frame.file.rpartition("/")[2]
+    return f"{frame.function} ({file}:{frame.line})".replace(";", ",").replace("\n", " ")[:300]
 
 
 def pack(counts: dict[tuple[str, ...], int]) -> bytes:
