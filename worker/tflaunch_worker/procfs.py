@@ -211,9 +211,9 @@ def processes() -> dict[int, Process]:
     return found
 
 
-def memory() -> dict[str, int]:
+def memory(proc: str = "/proc") -> dict[str, int]:
     """Return the machine's memory in bytes: ``total``, and ``available`` for new use."""
-    known = dict(line.split(":", 1) for line in (read("/proc/meminfo") or "").splitlines() if ":" in line)
+    known = dict(line.split(":", 1) for line in (read(f"{proc}/meminfo") or "").splitlines() if ":" in line)
     names = {"total": "MemTotal", "available": "MemAvailable"}
     return {name: int(known[field].split()[0]) * 1024 for name, field in names.items() if field in known}
 

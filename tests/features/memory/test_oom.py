@@ -133,7 +133,6 @@ def test_the_log_names_the_process(kernel: Kernel, record: str) -> None:
     assert not watch.evidence(4)
     assert watch.evidence(42).startswith("the kernel's OOM killer ended it: the memory of this machine")
     assert not watch.evidence(42)
-    watch.close()
     (kernel.proc / "self" / "ns" / "pid").unlink()
     kernel.has_log("pid:[4026532000]")
     watch = kernel.watch()
@@ -153,7 +152,6 @@ def test_a_kill_of_another_process_is_not_ours(kernel: Kernel) -> None:
     kernel.v2("/", GIB, kills=2, hits=2)
     kernel.logs(KILLED.format(42))
     assert watch.evidence(42).endswith("memory limit of the container is 1.0 GiB")
-    watch.close()
 
 
 def test_a_log_that_is_overwritten_or_endless_does_not_hold_us(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +166,6 @@ def test_a_log_that_is_overwritten_or_endless_does_not_hold_us(kernel: Kernel, m
     assert watch.evidence(42)
     assert 3 < read.call_count < 600
     monkeypatch.undo()
-    watch.close()
 
 
 @pytest.mark.parametrize("text", ["", "4:memory", "0::", "\0\xff:::", "oom_kill x"])

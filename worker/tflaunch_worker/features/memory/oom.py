@@ -51,17 +51,10 @@ class OomWatch:
         """
         try:
             found = [room for room in (group.room() for group in self._groups) if room is not None]
-            lines = (procfs.read(f"{self._proc}/meminfo") or "").splitlines()
-            found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-            return min(found, default=None)
+            known = procfs.memory(self._proc)
+            return min([*found, *([known["available"]] if "available" in known else ())], default=None)
         except Exception:
             return None
-
-    def close(self) -> None:
-        """Close the kernel's log."""
-        if self._log is not None:
-            os.close(self._log)
-            self._log = None
 
     def _evidence(self, pid: int) -> str:
         self._look()
@@ -86,10 +79,8 @@ class OomWatch:
         self._count = count
 
     def _whole_machine(self) -> str:
-        for line in (procfs.read(f"{self._proc}/meminfo") or "").splitlines():
-            if line.startswith("MemTotal:"):
-                return f"the memory of this machine, {in_words(int(line.split()[1]) * 1024)}, was full"
-        return "the memory of this machine was full"
+        total = procfs.memory(self._proc).get("total")
+        return f"the memory of this machine{f', {in_words(total)},' if total else ''} was full"
 
     def _read_log(self) -> None:
         """Read the new records of the kernel's log, up to a limit."""
