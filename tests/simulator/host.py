@@ -120,11 +120,9 @@ class SimFence:
         self.counts: dict[str, int] = {}
         self._host = host
         self._loop = loop
+        self.tell: Callable[[str, str], None] = lambda *_: None
         self._admitted: tuple[str, ...] | None = None
         self._tasks: dict[str, None] = {}
-
-    def tell_refused(self, tell: Callable[[str, str], None]) -> None:
-        self._tell = tell
 
     def admit(self, addresses: Sequence[str]) -> str:
         self._admitted = tuple(addresses)
@@ -148,7 +146,7 @@ class SimFence:
         if self._host.world.chance(0.05):
             self.counts[task] = self.counts.get(task, 0) + 1
             self._loop.call_at(
-                self._loop.now() + self._host.world.within(0.01, 1.0), lambda: self._tell(task, "10.9.9.9")
+                self._loop.now() + self._host.world.within(0.01, 1.0), lambda: self.tell(task, "10.9.9.9")
             )
         return ""
 

@@ -17,7 +17,7 @@ class TaskPorts:
         self._link = link
         self._watch = host.watch_ports(self._opened)
         self._attempts: dict[str, int] = {}
-        host.fence.tell_refused(lambda task, source: link.say("outsider_refused", task=task, source=source))
+        host.fence.tell = lambda task, source: link.say("outsider_refused", task=task, source=source)
 
     # ---- before tasks start
 

@@ -56,16 +56,13 @@ class Fence:
     def __init__(self, loop: Loop) -> None:
         self.counts: Dict[str, int] = {}
         self._loop = loop
-        self._tell: Callable[[str, str], None] | None = None
+        self.tell: Callable[[str, str], None] = lambda *_: None
+        """Called at the first refusal of each of the first addresses."""
         self._holders: Dict[str, socket.socket] = {}
         self._program: List[Instruction] = []
         self._flaw = ""
         self._admitted: Collection[str] = ()
         self._refused: set[str] = set()
-
-    def tell_refused(self, tell: Callable[[str, str], None]) -> None:
-        """Call ``tell(task, source)`` at the first refusal of each of the first addresses."""
-        self._tell = tell
 
     def admit(self, addresses: Sequence[str]) -> str:
         """Admit connections from these addresses and from no others, to all guarded ports.
@@ -179,9 +176,9 @@ class Fence:
 
     def _note_refused(self, task: str, source: str) -> None:
         self.counts[task] = self.counts.get(task, 0) + 1
-        if self._tell is not None and source not in self._refused and len(self._refused) < _MOST_SOURCES:
+        if source not in self._refused and len(self._refused) < _MOST_SOURCES:
             self._refused.add(source)
-            self._tell(task, source)
+            self.tell(task, source)
 
 
 def read_address(text: str) -> str:
