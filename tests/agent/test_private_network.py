@@ -89,7 +89,7 @@ def with_pasta() -> None:
 
 def interfaces_in(network: tuple[int, ...]) -> list[str]:
     for namespace in network:
-        linux.enter_namespace(namespace)
+        linux.call_c("setns", namespace, 0)
     return [name for _, name in socket.if_nameindex()]
 
 

@@ -16,7 +16,6 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SYS_PIDFD_SEND_SIGNAL, _SYS_PIDFD_OPEN = 424, 434  # the same numbers on every architecture
 _PUNCTUAL = -10  # niceness
-_TIOCSCTTY = 0x540E  # `termios`, which names it, would be imported by every agent
 NVIDIA_DRIVER = "/proc/driver/nvidia/version"
 """File that exists where NVIDIA's driver is loaded."""
 
@@ -51,15 +50,6 @@ def die_with_parent(signal_number: int) -> bool:
     return _prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
-def enter_namespace(descriptor: int) -> None:
-    """Move this process, which must have one thread, to a namespace.
-
-    Raises:
-        OSError: this user may not do that.
-    """
-    call_c("setns", descriptor, 0)
-
-
 def call_c(name: str, *arguments: object) -> None:
     """Call a function of the C library.
 
@@ -85,17 +75,6 @@ def be_punctual() -> int:
     except OSError:
         pass  # only root may do this
     return before
-
-
-def take_terminal(descriptor: int) -> None:
-    """Make a terminal the controlling one of this session, which has none.
-
-    Its keys then signal the processes of the session.
-
-    Raises:
-        OSError: it is that of another session.
-    """
-    fcntl.ioctl(descriptor, _TIOCSCTTY, 0)
 
 
 def forbid_core_file(pid: int) -> None:

@@ -22,6 +22,7 @@ _SETUP, _WORKDIR, _COMMAND = "setup", "workdir", "command"
 _ELF = b"\x7fELF"
 _PIPE_BYTES = 1024 * 1024  # a larger pipe lets a task with much output continue while the agent is busy
 _F_SETPIPE_SZ = 1031  # fcntl.F_SETPIPE_SZ exists since Python 3.10
+_TIOCSCTTY = 0x540E  # `termios`, which names it, would be imported by every agent
 
 
 class Command:
@@ -236,7 +237,7 @@ def _become_task(
     try:
         os.setsid()
         for namespace in command.namespaces:
-            linux.enter_namespace(namespace)
+            linux.call_c("setns", namespace, 0)
         linux.die_with_parent(signal.SIGKILL)  # after the namespaces: a change of credentials clears it (prctl(2))
         if os.getppid() != agent:
             os._exit(NOT_EXECUTABLE)  # the agent died before the line above took effect
@@ -244,7 +245,7 @@ def _become_task(
         for target, source in enumerate(streams):
             os.dup2(source, target)
         if os.isatty(0):
-            linux.take_terminal(0)
+            fcntl.ioctl(0, _TIOCSCTTY, 0)  # its keys then signal the processes of this session
         settings.apply()
         stage = _WORKDIR
         os.chdir(command.workdir)

@@ -62,7 +62,7 @@ def _be_keeper(program: str, namespaces: list[int], answer: int, parent: int) ->
         if pid == 0:
             _be_pasta(program, keeper, len(namespaces) > 1, entered, enter)
         for namespace in namespaces:
-            linux.enter_namespace(namespace)
+            linux.call_c("setns", namespace, 0)
         _drop_capabilities()
         linux.die_with_parent(signal.SIGTERM)
         os.close(enter)
