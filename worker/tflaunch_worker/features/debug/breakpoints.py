@@ -17,9 +17,8 @@ from tflaunch_worker import fields, linux, spawn, wire
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.calls import Call
 from tflaunch_worker.agent.services import AgentParts, Service
-from tflaunch_worker.agent.supervisor_link import SupervisorLink
 from tflaunch_worker.agent.task import Task
-from tflaunch_worker.event_loop import Loop, Timer
+from tflaunch_worker.event_loop import Timer
 from tflaunch_worker.features.debug import FEATURE
 
 SOCKET_NAME = "breakpoint.sock"
@@ -46,7 +45,7 @@ class HostBreakpoints(Service):
 
     def __init__(self, agent: AgentParts) -> None:
         super().__init__(agent)
-        self._limit = ReportLimit(agent.loop)
+        self._next_report_at = 0.0
         self._tasks: dict[tuple[str, int], Breakpoints] = {}
 
     def begin_task(self, task: Task, command: spawn.Command) -> None:
@@ -54,8 +53,7 @@ class HostBreakpoints(Service):
         ours = FEATURE.variables[_VARIABLE].value
         listener = listen(self.agent.host.task_directory(task.name)) if command.env.get(_VARIABLE) == ours else None
         if listener is not None:
-            about = task.name, task.attempt
-            self._tasks[about] = Breakpoints(listener, *about, self.agent.loop, self.agent.link, self._limit)
+            self._tasks[task.name, task.attempt] = Breakpoints(listener, task, self.agent, self._take_turn)
 
     def attach_debugger(self, call: Call, message: dict[str, Any]) -> None:
         """Attach a terminal to an attempt's waiting process; answer when it has left."""
@@ -77,19 +75,11 @@ class HostBreakpoints(Service):
         for about in [about for about in self._tasks if about[0] == name]:
             self._tasks.pop(about).close(reason)
 
-
-class ReportLimit:
-    """A limit of a host's breakpoint reports: supervisors accept a limited number of events."""
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self._next_at = 0.0
-
-    def take_turn(self) -> float:
-        """Return the time of the loop's clock at which the next report may be made."""
-        now = self._loop.now()
-        self._next_at = max(self._next_at, now - _BURST) + _INTERVAL
-        return max(self._next_at, now)
+    def _take_turn(self) -> float:
+        """Return when the next report may be made: supervisors accept a limited number of events."""
+        now = self.agent.loop.now()
+        self._next_report_at = max(self._next_report_at, now - _BURST) + _INTERVAL
+        return max(self._next_report_at, now)
 
 
 class Breakpoints:
@@ -100,21 +90,19 @@ class Breakpoints:
     the reason why it is not attached any more.
     """
 
-    def __init__(
-        self, listener: socket.socket, task: str, attempt: int, loop: Loop, link: SupervisorLink, limit: ReportLimit
-    ) -> None:
+    def __init__(self, listener: socket.socket, task: Task, agent: AgentParts, take_turn: Callable[[], float]) -> None:
         self._listener = listener
-        self._about = {"task": task, "attempt": attempt}
-        self._loop = loop
-        self._link = link
-        self._limit = limit
+        self._about = {"task": task.name, "attempt": task.attempt}
+        self._loop = agent.loop
+        self._link = agent.link
+        self._take_turn = take_turn
         self._process: socket.socket | None = None
         self._terminal: Call | None = None
         self._place: dict[str, object] | None = None
         self._reported: dict[str, object] | None = None
         self._report_timer: Timer | None = None
         self._forget_process()
-        loop.watch(listener.fileno(), self._accept)
+        self._loop.watch(listener.fileno(), self._accept)
 
     def _forget_process(self) -> None:
         self._decoder = wire.Decoder(_MOST_MESSAGE)
@@ -187,7 +175,7 @@ class Breakpoints:
             self._take_question()
         elif kind == "quit":
             self._place = None
-            self._schedule(self._limit.take_turn(), lambda: self._report_left(is_quit=True))
+            self._schedule(self._take_turn(), lambda: self._report_left(is_quit=True))
             self._part("quit")
         elif kind == "left":
             self._ending = "continued"
@@ -209,7 +197,7 @@ class Breakpoints:
     def _stop_at(self, place: dict[str, object]) -> None:
         self._place = place
         if self._reported is None:
-            self._schedule(self._limit.take_turn(), self._report_reached)
+            self._schedule(self._take_turn(), self._report_reached)
         else:
             self._cancel_report()
 
@@ -300,7 +288,7 @@ class Breakpoints:
         self._terminal = None
         self._resume_reading()
         if self._place is not None and self._reported not in (None, self._place):
-            self._schedule(self._limit.take_turn(), self._report_reached)  # it has moved on since
+            self._schedule(self._take_turn(), self._report_reached)  # it has moved on since
 
     def _resume_reading(self) -> None:
         if self._is_paused and self._process is not None:
