@@ -38,13 +38,9 @@ class Finder:
         self._waiting: dict[tuple[str, ...], list[Callable[[int], None]]] = {}
 
     def find(self, argv: list[str], workdir: str, since: float, found: Callable[[int], None]) -> None:
-        """Call ``found`` with the highest number of the command's checkpoints, or 0.
+        """Call ``found`` within 3 s with the highest number of a command's checkpoints, or 0.
 
-        Args:
-            argv: the command.
-            workdir: its working directory.
-            since: when it was started, in seconds since the epoch.
-            found: called once, after at most three seconds.
+        ``since``: when the command was started, in seconds since the epoch.
         """
         about = (workdir, *argv)
         waiting = self._waiting.setdefault(about, [])
@@ -53,15 +49,15 @@ class Finder:
             return
 
         def answer(number: int | None) -> None:
-            if self._waiting.get(about) is waiting:
-                del self._waiting[about]
-                timer.cancel()
-                for call in waiting:
-                    call(number or 0)
+            timer.cancel()
+            give_up()
+            del self._waiting[about]
+            for call in waiting:
+                call(number or 0)
 
-        timer = self._loop.call_at(self._loop.now() + _PATIENCE, lambda: answer(0))
         look = lambda: newest(directories(argv, workdir, self._own), since - _CLOCKS)  # noqa: E731
-        offload.run_in_fork(self._loop, look, answer)
+        _, give_up = offload.run_in_fork(self._loop, look, answer)
+        timer = self._loop.call_at(self._loop.now() + _PATIENCE, lambda: answer(0))
 
 
 def directories(argv: list[str], workdir: str, own: str) -> list[str]:
