@@ -60,7 +60,7 @@ def main(source: BinaryIO) -> None:
         else:
             connection, guard = _resume(place, modules), None
         if connection is None:
-            _answer("gone", words=place.last_words())
+            _answer("gone", words=last_line(place.log))
             os._exit(0)
     except BootError as failure:
         _fail(str(failure))
@@ -174,7 +174,7 @@ class _Place:
         self.directory = os.path.join(home, *self._parts)
         self.socket_name = socket_name
         self._lock = os.path.join(self.directory, lock_name)
-        self._log = os.path.join(self.directory, log_name)
+        self.log = os.path.join(self.directory, log_name)
 
     def make(self) -> None:
         """Create the directory and parents, or check that only this user can use them.
@@ -205,9 +205,6 @@ class _Place:
         from tflaunch_worker.orphans import sweep
 
         return sweep(self.directory)
-
-    def last_words(self) -> str:
-        return last_line(self._log)
 
 
 # ---- starting

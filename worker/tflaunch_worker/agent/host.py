@@ -36,8 +36,7 @@ class Host:
         self.ports = Ports(self.fence.leave)
         self._loop = loop
         self.gpus = linux.count_gpus()
-        self.max_files = process_state.raise_file_limit()
-        self.settings = process_state.TaskSettings(umask, self.max_files, linux.be_punctual())
+        self.settings = process_state.TaskSettings(umask, process_state.raise_file_limit(), linux.be_punctual())
         self.measurer = Measurer(loop)
         self.listeners = Listeners(loop)
         self._checkpoints = Finder(loop, os.path.join(directory, TASKS_NAME))

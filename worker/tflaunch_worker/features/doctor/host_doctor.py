@@ -66,19 +66,16 @@ class HostDoctor(Service):
     def examine(self, call: Call, message: dict[str, Any]) -> None:
         """Answer with facts of this host, and of the interpreters of programs."""
         host = self.agent.host
-        commands: list[tuple[spawn.Command, bool]] = []
-        problems: dict[int, str] = {}
-        for number, program in enumerate(message["programs"]):
+        commands: list[tuple[spawn.Command | str, bool]] = []
+        for program in message["programs"]:
             try:
                 commands.append((host.command("doctor", program, None), program["is_python"]))
             except host_vars.UnknownValueError as unknown:
-                problems[number] = str(unknown)
-        probe, directory, files = message["probe"], host.directory, host.max_files
+                commands.append((str(unknown), False))
+        probe, directory, files = message["probe"], host.directory, host.settings.max_files
 
         def answered(facts: dict[str, Any] | None) -> None:
             if facts is not None:
-                for number, problem in sorted(problems.items()):
-                    facts["programs"].insert(number, {"problem": problem})
                 facts["unfenced"] = why_unavailable()
                 if message.get("private"):
                     facts["not_private"] = host.open_private_network()
@@ -88,16 +85,15 @@ class HostDoctor(Service):
         offload.run_in_fork(self.agent.loop, lambda: _examine(directory, commands, files, probe), answered)
 
 
-def _examine(directory: str, commands: List[Tuple[spawn.Command, bool]], files: Tuple[int, int], probe: str) -> Facts:
+def _examine(
+    directory: str, commands: List[Tuple[spawn.Command | str, bool]], files: Tuple[int, int], probe: str
+) -> Facts:
     """Return the facts of this host. May take seconds.
 
-    Args:
-        directory: the agent's.
-        commands: the tasks' distinct commands, each with whether it is a Python interpreter that can run the probe.
-        files: soft and hard limit of open files for a task.
-        probe: the source of `probe`.
+    ``commands``: the tasks' distinct commands, or why there is none, each with whether it is a Python interpreter that
+    can run the ``probe``.
     """
-    places = [directory, *(command.workdir for command, _ in commands)]
+    places = [directory, *(command.workdir for command, _ in commands if isinstance(command, spawn.Command))]
     return {
         "python": platform.python_version(),
         "cores": os.cpu_count() or 1,
@@ -129,8 +125,10 @@ def _gpus() -> List[str] | None:
     return done.stdout.decode("utf-8", "replace").split("\n")[:-1]
 
 
-def _ask_program(command: spawn.Command, probe: str | None) -> Facts:
+def _ask_program(command: spawn.Command | str, probe: str | None) -> Facts:
     """Return the report of a task's interpreter; without a probe, find it only."""
+    if isinstance(command, str):
+        return {"problem": command}
     if not os.path.isdir(command.workdir):
         return {"problem": "there is no directory {}".format(command.workdir), "is_workdir": True}
     program = spawn.find_program(command)

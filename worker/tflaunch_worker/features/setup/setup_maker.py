@@ -124,7 +124,7 @@ def _find_or_make(order: Order, place: str, settings: TaskSettings, until: float
         try:
             while (is_taken := kept_setup.take(lock, place)) is False and not kept_setup.marked(place):
                 if time.monotonic() >= until or signal.sigtimedwait((signal.SIGTERM,), _WAIT):
-                    raise _SetupError(f"another run has been making the same for {_limit_words(order)}")
+                    raise _SetupError(f"another run has been making the same for {duration_words(order.limit)}")
             if is_taken and not kept_setup.marked(place):
                 return _build(order, place, settings, until)
         finally:
@@ -166,10 +166,6 @@ def _build(order: Order, place: str, settings: TaskSettings, until: float) -> st
     return build
 
 
-def _limit_words(order: Order) -> str:
-    return duration_words(order.limit)
-
-
 def _with_python(text: str, python: str) -> str:
     """Return a command whose first word, if it is `python`, is this host's interpreter."""
     return re.sub(r"^python3?(?=\s|$)", lambda _: shlex.quote(python), text) if "/" in python else text
@@ -199,7 +195,7 @@ def _run(command: spawn.Command, settings: TaskSettings, log: int, until: float,
     if failure is not None:
         return f"did not start: {failure[1]}"
     if status is None:
-        late = f"did not end within {_limit_words(order)} (timeouts.setup)"
+        late = f"did not end within {duration_words(order.limit)} (timeouts.setup)"
         return late if os.getppid() == agent else "was ended with its run"
     if os.WIFSIGNALED(status):
         return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
