@@ -80,11 +80,7 @@ def main(source: BinaryIO) -> None:
 
 
 def require_processes() -> None:
-    """Require that the processes of tasks can be seen.
-
-    Raises:
-        BootError: they cannot.
-    """
+    """Raise `BootError` if the processes of tasks cannot be seen."""
     if not os.path.isdir("/proc/self/fd"):  # in a chroot, say
         raise BootError(NO_PROC)
 
@@ -134,11 +130,7 @@ def _home_of(user: int) -> str:
 
 
 def _private(path: str) -> str:
-    """Create a directory for this user alone, unless it exists; return its path.
-
-    Raises:
-        BootError: it belongs to another user, or others may write to it.
-    """
+    """Create a directory for this user alone, unless it exists; return its path."""
     parent = os.path.dirname(path)
     if parent != path and not os.path.isdir(parent):
         _private(parent)
@@ -177,11 +169,7 @@ class _Place:
         self.log = os.path.join(self.directory, log_name)
 
     def make(self) -> None:
-        """Create the directory and parents, or check that only this user can use them.
-
-        Raises:
-            BootError: other users can.
-        """
+        """Create the directory and parents, or check that only this user can use them."""
         path = self._home
         for part in self._parts:
             path = _private(os.path.join(path, part))
@@ -263,11 +251,7 @@ class _Modules:
         return hashlib.sha256(pack(self._package)).hexdigest() == str(self._hash)
 
     def install(self) -> None:
-        """Make `import` find them.
-
-        Raises:
-            BootError: they did not arrive whole, or others can write to the cache directory.
-        """
+        """Make `import` find them, once they are here."""
         _private(self._cache)
         if not self.are_here():
             _answer("send")

@@ -167,8 +167,7 @@ def bounded(lines: Sequence[str]) -> list[str]:
 def find_failure(lines: Sequence[str]) -> Failure | None:
     """Return the failure that a program's last lines tell, None if they tell none.
 
-    Args:
-        lines: as returned by `bounded`; the indexes of the result refer to them.
+    The lines are `bounded`; indexes in the result refer to them.
     """
     lines = [_MARGIN.sub("", line, 1) for line in lines]
     raised = _raised(lines, len(lines), _MOST_CAUSES)
@@ -182,10 +181,7 @@ def find_failure(lines: Sequence[str]) -> Failure | None:
 def failure_signature(tail: bytes) -> str:
     """Return a signature such as ``ValueError at train.py:41``, or "" without output.
 
-    The supervisor compares signatures to decide whether a restart is worthwhile.
-
-    Args:
-        tail: the last few KiB of the program's output.
+    The supervisor compares signatures to decide whether a restart is worthwhile. ``tail``: the last few KiB of output.
     """
     lines = bounded(tail.decode("utf-8", "replace").split("\n"))
     failure = find_failure(lines)

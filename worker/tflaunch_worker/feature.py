@@ -26,9 +26,7 @@ _LONGEST_REASON = 200  # characters
 class Variable(NamedTuple):
     """A variable of a task's environment, unless the task sets or must not have it.
 
-    Args:
-        value: its value.
-        modules: the folder in the feature whose modules a task with this value can import.
+    ``modules``: the folder in the feature whose modules a task with this value can import.
     """
 
     value: str
@@ -106,9 +104,7 @@ def start_guard(recipe: str, python: Sequence[str], directory: str, title: str, 
 def name_of_raiser(error: BaseException, packages: Mapping[str, str]) -> str:
     """Return the name of the feature that has raised an error, or "".
 
-    Args:
-        error: the error, with its traceback.
-        packages: a package of features with ``""``, or the package of one feature with its name.
+    ``packages`` has a package of features with ``""``, or the package of one feature with its name.
     """
     trace = error.__traceback__
     while trace is not None:
@@ -135,9 +131,7 @@ def describe_error(error: BaseException) -> str:
 def find_features(package: str, leave_out: Callable[[str, Exception], None]) -> dict[str, Any]:
     """Return the ``FEATURE`` of each package inside a package, ordered by name.
 
-    Args:
-        package: the package of features.
-        leave_out: takes the name and the error of one that cannot be imported.
+    ``leave_out`` takes the name and the error of one that cannot be imported.
     """
     found = {}
     modules = pkgutil.iter_modules(importlib.import_module(package).__path__)

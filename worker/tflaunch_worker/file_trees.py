@@ -43,11 +43,7 @@ class Entry:
         return len(self._parents)
 
     def status(self) -> os.stat_result:
-        """Return its status, without following a link.
-
-        Raises:
-            OSError: it is gone.
-        """
+        """Return its status, without following a link; raise `OSError` if it is gone."""
         return os.lstat(self.name, dir_fd=self.directory)
 
 
@@ -105,11 +101,7 @@ def _enter(entry: Entry) -> tuple[int, _Names] | None:
 
 
 def _above(here: int, identity: _Identity) -> int:
-    """Open the directory above one, which must be this.
-
-    Raises:
-        OSError: it is not, or cannot be opened.
-    """
+    """Open the directory above one, which must be this; else raise `OSError`."""
     above = os.open("..", _DIRECTORY, dir_fd=here)
     if _identity(above) != identity:
         os.close(above)
@@ -130,9 +122,7 @@ def _identity(descriptor: int) -> _Identity:
 def make_writable(name: str, directory: int | None = None) -> bool:
     """Give a directory's owner all rights, which a task may have removed; return True.
 
-    Args:
-        name: its name, or its path.
-        directory: the descriptor of the directory that it is in.
+    ``name`` is in a directory with this descriptor, or a path.
     """
     try:
         if stat.S_IMODE(os.lstat(name, dir_fd=directory).st_mode) & stat.S_IRWXU != stat.S_IRWXU:

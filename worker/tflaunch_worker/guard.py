@@ -57,9 +57,7 @@ def main() -> None:
 def guard(directory: str, descriptor: int) -> None:
     """Fork the agent and guard it until it exits. Never returns.
 
-    Args:
-        directory: the agent's private directory.
-        descriptor: a socket to the agent's first client.
+    ``descriptor``: a socket to the agent's first client.
     """
     process_state.set_own_state([descriptor])
     os.set_inheritable(descriptor, False)  # it is for us, not for the tasks

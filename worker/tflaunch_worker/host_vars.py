@@ -69,8 +69,7 @@ def _entries(name: str, known: str, first: int, end: int) -> str:
 def expand_path(text: str, environ: Mapping[str, str]) -> str:
     """Return a path with a leading ``~/`` and every ``${host:NAME}`` expanded.
 
-    Raises:
-        UnknownValueError: a variable is not set on this host.
+    Raises `UnknownValueError` as `expand` does.
     """
     path = expand(text, environ)
     return os.path.expanduser(path) if path == "~" or path.startswith("~/") else path

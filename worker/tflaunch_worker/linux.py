@@ -51,11 +51,7 @@ def die_with_parent(signal_number: int) -> bool:
 
 
 def call_c(name: str, *arguments: object) -> None:
-    """Call a function of the C library.
-
-    Raises:
-        OSError: it fails.
-    """
+    """Call a function of the C library; raise `OSError` if it fails."""
     if c_function(name)(*arguments) != 0:
         import ctypes
 
@@ -102,10 +98,7 @@ def open_pidfd(pid: int) -> int | None:
 def kill(pid: int, pidfd: int | None, number: int) -> bool:
     """Signal a process; return whether it existed and we were allowed to.
 
-    Args:
-        pid: the process.
-        pidfd: its descriptor, which unlike a pid cannot be reused by another process; None where unsupported.
-        number: the signal.
+    ``pidfd``, unlike a pid, cannot be reused by another process; None where unsupported.
     """
     try:
         if pidfd is None:
@@ -192,10 +185,7 @@ def count_gpus() -> int | None:
 def connect_to(directory: str, name: str, patience: float | None = None) -> socket.socket:
     """Return a connection to the Unix socket with a name in a directory, however deep that is.
 
-    ``patience``: its timeout in seconds.
-
-    Raises:
-        OSError: nobody listens there.
+    ``patience``: its timeout in seconds. Raises `OSError` if nobody listens there.
     """
     return _at_socket(directory, name, socket.socket.connect, patience)
 
@@ -203,8 +193,7 @@ def connect_to(directory: str, name: str, patience: float | None = None) -> sock
 def bind_to(directory: str, name: str) -> socket.socket:
     """Return a Unix socket that is bound to a name in a directory, however deep that is.
 
-    Raises:
-        OSError: it cannot be made there; names it.
+    Raises `OSError`, which names it, if it cannot be made there.
     """
     try:
         return _at_socket(directory, name, socket.socket.bind)

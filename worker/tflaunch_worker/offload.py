@@ -17,10 +17,7 @@ def run_in_fork(
     """Call ``work`` in a fork, and ``done`` here with its JSON-serializable result.
 
     An exception in ``work`` is written to the agent's log, and ``done`` gets None. ``prepare`` is called in the fork
-    before, with the descriptor by which the result comes.
-
-    Returns:
-        The pid of the fork, and what kills it.
+    before, with the descriptor by which the result comes. Returns the pid of the fork, and what kills it.
     """
     reader, writer = os.pipe()
     agent = os.getpid()

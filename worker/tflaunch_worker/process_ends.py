@@ -39,9 +39,7 @@ def may_be_cleaner(pid: int) -> bool:
 def wait_for_death(pids: Iterable[int], patience: float) -> None:
     """Wait until these processes are dead; without pidfds, or any, only for a moment.
 
-    Args:
-        pids: the processes.
-        patience: time limit in seconds for all of them together.
+    ``patience``: time limit in seconds for all of them together.
     """
     until = time.monotonic() + patience
     waited = False
@@ -61,11 +59,7 @@ def kill_below(spared: Collection[int] = (), patience: float = float("inf")) -> 
     """Kill this process's descendants, until only those that it may not kill are left.
 
     It must adopt their orphans. Each look is followed by the death of all that it has seen: a look after each death
-    would be quadratic.
-
-    Args:
-        spared: processes that stay.
-        patience: after how many seconds it gives up: a process that waits for a dead disk does not die.
+    would be quadratic. It gives up after ``patience`` seconds: a process that waits for a dead disk does not die.
     """
     until = time.monotonic() + patience
     may_clean_up = True

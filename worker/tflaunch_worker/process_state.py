@@ -29,11 +29,7 @@ class TaskSettings(NamedTuple):
     niceness: int
 
     def apply(self) -> None:
-        """Give them to this process, a fork.
-
-        Raises:
-            OSError: this user may not do that.
-        """
+        """Give them to this process, a fork; raise `OSError` if this user may not."""
         os.umask(self.umask)
         os.setpriority(os.PRIO_PROCESS, 0, self.niceness)
         resource.setrlimit(resource.RLIMIT_NOFILE, self.max_files)

@@ -10,12 +10,8 @@ _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
 def printable(text: str, longest: int = 1000) -> str:
     """Return foreign text as one line that is safe for a terminal and for the journal.
 
-    Characters that move the cursor, start a new line, or cannot be encoded are escaped as in Python. The function
-    is idempotent.
-
-    Args:
-        text: any text from a host, a program or a file.
-        longest: maximum number of characters; a longer text ends in "...".
+    Characters that move the cursor, start a new line, or cannot be encoded are escaped as in Python. A text with more
+    than ``longest`` characters ends in "...". The function is idempotent.
     """
     if len(text) > longest:
         text = text[: longest - 3] + "..."

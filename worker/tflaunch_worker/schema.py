@@ -25,11 +25,7 @@ MAX_TIME = 1e12
 
 
 def check_fields(data: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
-    """Return the checked fields of a record; others are ignored.
-
-    Raises:
-        ValueError: a field is missing, has another type or is out of range.
-    """
+    """Return the checked fields of a record, and no others, or raise `ValueError`."""
     return {name: check(name, data.get(name)) for name, check in schema.items()}
 
 

@@ -78,8 +78,7 @@ class Child:
 def start_process(command: Command, settings: TaskSettings) -> Child:
     """Start a process that executes a command, without waiting for the program to run.
 
-    Raises:
-        OSError: the system refuses another process or pipe.
+    Raises `OSError` if the system refuses another process or pipe.
     """
     output, output_end = make_output_pipe()
     try:
@@ -99,13 +98,8 @@ def start_process(command: Command, settings: TaskSettings) -> Child:
 def fork_program(command: Command, settings: TaskSettings, streams: tuple[int, int, int]) -> tuple[int, int]:
     """Fork a command's process; return its pid and its ``start_report`` descriptor.
 
-    Args:
-        command: what it executes.
-        settings: what it does not have in common with this process.
-        streams: what becomes its stdin, stdout and stderr; a terminal also becomes that of its session.
-
-    Raises:
-        OSError: the system refuses another process or pipe.
+    The streams become its stdin, stdout and stderr; a terminal also becomes that of its session. Raises `OSError` if
+    the system refuses another process or pipe.
     """
     report, report_end = os.pipe()
     agent = os.getpid()
@@ -144,11 +138,7 @@ def _places(command: Command) -> list[str]:
 
 
 def make_output_pipe() -> tuple[int, int]:
-    """Return the read and write end of a task's output pipe; reading does not block.
-
-    Raises:
-        OSError: the system refuses another pipe.
-    """
+    """Return both ends of a task's output pipe, or raise `OSError`; reads do not block."""
     output, output_end = os.pipe()
     try:
         fcntl.fcntl(output, _F_SETPIPE_SZ, _PIPE_BYTES)
@@ -258,12 +248,9 @@ def _become_task(
 
 
 def _execute(command: Command) -> None:
-    """Execute the program.
+    """Execute the program, or raise the last error other than "not found", or else that.
 
     `os.execvpe` would import a module here, which fails under a low limit of open files.
-
-    Raises:
-        OSError: the last error other than "not found", or else that.
     """
     name = command.argv[0]
     failure = OSError(errno.ENOENT, "")

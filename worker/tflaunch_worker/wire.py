@@ -36,11 +36,7 @@ class WireError(Exception):
 
 
 def encode(message: dict[str, object], body: bytes = b"") -> bytes:
-    """Return the frame for a message.
-
-    Raises:
-        WireError: the message or the body is larger than the other side would accept.
-    """
+    """Return the frame for a message; raise `WireError` if it is too large."""
     return encode_head(message, len(body)) + body
 
 

@@ -63,10 +63,7 @@ class Finder:
 def directories(argv: list[str], workdir: str, own: str) -> list[str]:
     """Return the directories in which a task may write checkpoints.
 
-    Args:
-        argv: its command; ``--model_dir=state`` and ``state`` name a directory relative to ``workdir``.
-        workdir: its working directory.
-        own: the parent of the private directories that tflaunch made for tasks.
+    In ``argv``, ``--model_dir=state`` and ``state`` name one relative to ``workdir``. ``own`` has those of all tasks.
     """
     named = [word.partition("=")[2] if word.startswith("-") else word for word in argv[1:]]
     paths = [os.path.join(workdir, os.path.expanduser(name)) for name in named if name and len(name) < 1000]

@@ -23,11 +23,7 @@ _FIRST_WORDS = ("hello", "look")
 def serve(directory: str, connection: socket.socket, umask: int, guard: socket.socket) -> list[int]:
     """Run the host's agent until run or lease ends; return the pids that outlive it.
 
-    Args:
-        directory: the agent's private directory.
-        connection: its first client.
-        umask: the umask that tasks get.
-        guard: a socket to the guard.
+    ``connection`` and ``guard`` are sockets to its first client and to its guard; tasks get the ``umask``.
     """
     loop = Loop()
     agent = Agent(loop, Host(directory, loop, umask))

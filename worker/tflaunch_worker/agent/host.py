@@ -145,11 +145,7 @@ class Host:
         return command
 
     def _join_private_network(self, command: spawn.Command) -> None:
-        """Have a command join the private network, which is made for the first one.
-
-        Raises:
-            UnknownValueError: this host does not allow it.
-        """
+        """Have a command join the private network, which is made for the first one."""
         reason = self.open_private_network()
         if reason:
             message = f'"network": "private" is not possible: {reason}; allow it there, or use "fenced"'

@@ -73,21 +73,13 @@ def _secrets(name: str, value: Any) -> Dict[str, str | None]:
 
 
 def read_cluster(body: bytes) -> Dict[str, List[str]]:
-    """Return the body of ``set_cluster``: role to the addresses of its tasks.
-
-    Raises:
-        ValueError: it is anything else.
-    """
+    """Return the body of ``set_cluster``, role to addresses; else raise `ValueError`."""
     cluster: Dict[str, List[str]] = mapping_of(word, words)("cluster", wire.parse(body))
     return cluster
 
 
 def read_addresses(body: bytes) -> List[str]:
-    """Return the body of ``set_fence``: the addresses of the cluster's hosts.
-
-    Raises:
-        ValueError: it is anything else.
-    """
+    """Return the body of ``set_fence``, the hosts' addresses; else raise `ValueError`."""
     return [fence.read_address(address) for address in list_of(_ANY_TEXT)("addresses", wire.parse(body))]
 
 

@@ -31,11 +31,7 @@ class Progress:
     """The progress pipe of one attempt; ``came`` is called whenever data arrives."""
 
     def __init__(self, loop: Loop, came: Callable[[], None]) -> None:
-        """Create the pipe.
-
-        Raises:
-            OSError: it cannot be created.
-        """
+        """Create the pipe; raise `OSError` if that is not possible."""
         self._pipe, self._end = os.pipe()
         self.path = f"/proc/{os.getpid()}/fd/{self._end}"
         self._loop = loop

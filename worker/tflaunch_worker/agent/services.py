@@ -18,14 +18,7 @@ from tflaunch_worker.schema import Schema
 
 
 class AgentParts(NamedTuple):
-    """What a service may use of its agent.
-
-    Args:
-        loop: the agent's, whose thread calls services.
-        host: this machine.
-        link: the link to the supervisor.
-        tasks: the latest attempts of the tasks, by name.
-    """
+    """What a service may use of its agent; ``tasks``: the latest attempts, by name."""
 
     loop: Loop
     host: Host
@@ -163,11 +156,7 @@ class Services:
         return self._made.get(name)
 
     def checks(self, kind: str) -> Schema:
-        """Return the checks of a call's fields.
-
-        Raises:
-            ValueError: no feature serves its kind, or the feature has failed.
-        """
+        """Return the checks of a call's fields; raise `ValueError` if nothing serves it."""
         name = self._serving.get(kind)
         if name is None:
             raise ValueError("it is unknown here")
@@ -178,11 +167,7 @@ class Services:
         raise ValueError(f"the feature {name} has failed here: {self._left_out[name]}")
 
     def serve(self, call: Call, message: dict[str, Any]) -> None:
-        """Let the feature serve a call to which its kind belongs.
-
-        Raises:
-            ValueError: the call is malformed.
-        """
+        """Let a feature serve a call; raise `ValueError` if that is malformed."""
         kind = message["kind"]
         name = self._serving[kind]
         try:

@@ -59,12 +59,9 @@ class TaskEnvironments:
         return host_vars.expand_path(path, self._known)
 
     def command(self, message: dict[str, Any], directory: str, progress: str) -> spawn.Command:
-        """Return the command of a ``start_task`` order.
+        """Return the command of a ``start_task`` order, for the task's own directory.
 
-        Args:
-            message: the order.
-            directory: the task's directory.
-            progress: the path of the attempt's pipe for progress, "" for none.
+        ``progress``: the path of the attempt's pipe for progress, "" for none.
 
         Raises:
             UnknownValueError: the command refers to a value that the host does not have, or to an unknown secret.

@@ -189,11 +189,7 @@ class TaskProcesses:
         training in the background: the task has not succeeded. What other programs leave behind, or what was started
         longer before the end or after progress was reported, is a helper of a training that is done.
 
-        Args:
-            members: processes that still run.
-            argv: the command of the task.
-            worked: how many seconds of CPU the leader has used.
-            has_trained: whether progress was reported.
+        The leader has used the CPU for ``worked`` seconds; ``has_trained``: whether progress was reported.
         """
         left = [(pid, procfs.age_of(pid), command) for pid in members if (command := _command_of(pid))]
         left = [each for each in left if not _HELPERS.search(each[2])]

@@ -32,11 +32,7 @@ class ArrivingFile:
         self.sha256 = hashlib.sha256()  # hashed as data arrives, because the agent must not block on it later
 
     def append(self, data: bytes) -> None:
-        """Store the next bytes.
-
-        Raises:
-            OSError: the disk is full, for instance.
-        """
+        """Store the next bytes; raise `OSError` if the disk is full, for instance."""
         with open(self.path, "ab", buffering=0) as file:
             while data:
                 written = file.write(data) or 0
@@ -127,11 +123,7 @@ def read_part(opened: Callable[[], int], offset: int) -> bytes:
 
 
 def open_inside(directory: str, path: str) -> int:
-    """Open a file below a directory without following links; return its descriptor.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
+    """Open a file below a directory without following links; else raise `OSError`."""
     *parents, name = path.split("/")
     inside = os.open(directory, _DIRECTORY & ~os.O_NOFOLLOW)
     for parent in parents:

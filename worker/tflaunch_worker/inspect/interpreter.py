@@ -33,11 +33,7 @@ def legacy_keras(argv: list[str], env: Mapping[str, str]) -> tuple[bool, str]:
     """Return whether a task should use tf_keras as tf.keras, and the reason.
 
     That is TF_USE_LEGACY_KERAS=1. If TensorFlow's version is unknown, the answer is yes: nearly every program for
-    several workers needs it, because Keras 3 cannot `fit` there (keras-team/keras#20585).
-
-    Args:
-        argv: the task's command.
-        env: its whole environment.
+    several workers needs it, because Keras 3 cannot `fit` there (keras-team/keras#20585). ``env`` is the whole one.
     """
     places = package_directories(find_python(argv[0], env), env)
     version = _tensorflow(places)

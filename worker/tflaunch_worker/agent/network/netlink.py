@@ -23,11 +23,7 @@ _MOST_ADDRESSES = 256
 
 
 def dump(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
-    """Yield the messages of the answer, without their headers.
-
-    Raises:
-        OSError: the kernel or its permissions do not allow it.
-    """
+    """Yield the answer's messages without headers, or raise `OSError` if it is refused."""
     header = _HEADER.pack(_HEADER.size + len(question), kind, _REQUEST_DUMP, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as kernel:
         kernel.settimeout(_PATIENCE)

@@ -37,8 +37,7 @@ class Listeners:
     def listen(self, ports: Dict[str, int], run: str, secret: str, seen: Callable[[str], None]) -> None:
         """Listen for tasks; call ``seen`` with each address whose caller has the secret.
 
-        Raises:
-            OSError: a port cannot be listened on.
+        Raises `OSError` if a port cannot be listened on.
         """
         sources: Set[str] = set()
 
@@ -117,13 +116,9 @@ def _listener(port: int) -> socket.socket:
 
 
 def probe_all(peers: Dict[str, List[object]], run: str, secret: str, patience: float) -> Dict[str, str]:
-    """Return the tasks that cannot be reached, with the reason.
+    """Return why tasks cannot be reached within ``patience`` seconds, by task.
 
-    Args:
-        peers: task to its host and port.
-        run: the run that the tasks belong to.
-        secret: known to the hosts of the run only.
-        patience: time limit in seconds.
+    ``peers``: task to its host and port. Only hosts of the run know its ``secret``.
     """
     import asyncio  # takes 40 ms, and only this fork needs it
 

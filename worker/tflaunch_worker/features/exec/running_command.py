@@ -43,11 +43,7 @@ class RunningCommand:
     """A process and its streams; its call carries output until nothing of it is left."""
 
     def __init__(self, agent: AgentParts, call: Call, command: spawn.Command, size: tuple[int, int] | None) -> None:
-        """Start it; ``size``: rows and columns of its terminal, None for pipes.
-
-        Raises:
-            OSError: the system refuses another process or pipe.
-        """
+        """Start it or raise `OSError`; ``size``: rows and columns of a terminal, or None."""
         self._loop = agent.loop
         self._call = call
         self._command = command
@@ -76,10 +72,9 @@ class RunningCommand:
     # ---- the caller
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Obey the caller: input and its end, output taken, and the terminal's size.
+        """Obey the caller: input and its end, output taken, the terminal's size.
 
-        Raises:
-            ValueError: it is anything else.
+        Raises `ValueError` if it is anything else.
         """
         what = check_told(message, len(message["body"]))
         if what == "input":
@@ -225,10 +220,9 @@ def _keep(command: spawn.Command, settings: TaskSettings, streams: tuple[int, in
 
 
 def check_told(message: Mapping[str, Any], size: int) -> str:
-    """Read the message of a caller to a command, with a body of this size.
+    """Return what a message tells a command; raise `ValueError` if that cannot be told.
 
-    Raises:
-        ValueError: that cannot be told.
+    ``size``: that of its body.
     """
     what = fields.text(message, "what")
     if what == "took":

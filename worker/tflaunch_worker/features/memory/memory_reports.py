@@ -28,13 +28,7 @@ class VitalsReporter:
     """Measures the tasks of this host, from their start to their end."""
 
     def __init__(self, loop: Loop, room: Callable[[], int | None], tell: Tell) -> None:
-        """Measure nothing yet.
-
-        Args:
-            loop: the agent's.
-            room: returns how many bytes the tasks can still use.
-            tell: sends ``room`` and what is known by task.
-        """
+        """Measure nothing yet; ``room`` returns how many bytes the tasks can still use."""
         self._loop = loop
         self._room = room
         self._tell = tell

@@ -34,10 +34,9 @@ class OomWatch:
         self._log = _open_log(log, proc)
 
     def evidence(self, pid: int) -> str:
-        """Return a clause about an OOM kill of this process, or "". Never raises.
+        """Return a clause about the OOM kill of a child of ours, or "". Never raises.
 
-        Args:
-            pid: a child of ours that died of SIGKILL. Ask once per process: one kill explains one death.
+        Ask once per process that died of SIGKILL: one kill explains one death.
         """
         try:
             return self._evidence(pid)

@@ -35,10 +35,8 @@ _FORBIDDING = (
 def open_network() -> tuple[tuple[int, ...], str]:
     """Make a network, with an interface to the world where pasta can make one.
 
-    Returns descriptors of its namespaces, and why it has no such interface, or "".
-
-    Raises:
-        OSError: this host does not allow it.
+    Returns descriptors of its namespaces, and why it has no such interface, or "". Raises `OSError` if this host does
+    not allow it.
     """
     namespaces = tuple(_ask_fork())
     return namespaces, pasta.connect(namespaces)

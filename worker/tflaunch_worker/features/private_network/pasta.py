@@ -31,8 +31,7 @@ _OWN_SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 def connect(namespaces: Iterable[int]) -> str:
     """Connect a network to the world while this process lives; return why not, or "".
 
-    Args:
-        namespaces: descriptors of the namespaces to enter, in this order; the last is that of the network.
+    The namespaces are entered in this order; the last is that of the network.
     """
     program = shutil.which("pasta")
     if program is None:
@@ -113,11 +112,7 @@ def _be_pasta(program: str, keeper: int, has_user_namespace: bool, entered: int,
 
 
 def _drop_capabilities() -> None:
-    """Drop all capabilities, to open our /proc to this user's processes without any.
-
-    Raises:
-        OSError: the system has none.
-    """
+    """Drop all capabilities, to open our /proc to this user's processes without any."""
     import ctypes  # costs milliseconds
 
     header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES, 0), (ctypes.c_uint32 * 6)()

@@ -76,14 +76,9 @@ class StackSampler:
     def __init__(
         self, loop: Loop, pid: int, seconds: float, count: Callable[[], int], done: Callable[[StackSampler], None]
     ) -> None:
-        """Begin.
+        """Begin; ``done`` is called when the time is over, or the process has ended.
 
-        Args:
-            loop: the agent's.
-            pid: of the process.
-            seconds: for how long.
-            count: returns how many profiles are made at the same time, this one included.
-            done: called with this sampler when the time is over, or the process has ended.
+        ``count`` returns how many profiles are made at the same time, this one included.
         """
         self.problem = ""
         self._count_samplers = count
@@ -158,11 +153,7 @@ def pack(counts: dict[tuple[str, ...], int]) -> bytes:
 
 
 def unpack(packed: bytes) -> str:
-    """Return the text of packed stacks.
-
-    Raises:
-        ValueError: it is not packed text, or too long.
-    """
+    """Return the text of packed stacks, or raise `ValueError` (damaged, or too long)."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(packed, _LONGEST_TEXT)

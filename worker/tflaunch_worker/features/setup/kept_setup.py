@@ -38,11 +38,7 @@ def marked(place: str) -> str:
 
 
 def mark(place: str, build: str) -> None:
-    """Make a build the one that is used.
-
-    Raises:
-        OSError: the disk is full, for instance.
-    """
+    """Make a build the one that is used; raise `OSError` if the disk is full."""
     new = os.path.join(place, f"{_MARK}.{build}")
     os.symlink(build, new)
     os.replace(new, os.path.join(place, _MARK))

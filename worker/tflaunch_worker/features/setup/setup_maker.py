@@ -91,11 +91,7 @@ def _hash_of(path: str) -> str:
 
 
 def _files_of(order: Order) -> Iterator[str]:
-    """Yield the files on which the setup depends: the given ones, and those that its commands name.
-
-    Raises:
-        _SetupError: one of those that are given does not exist.
-    """
+    """Yield the files on which the setup depends: the given ones, and those that its commands name."""
     workdir = order.command.workdir
     for path in order.files:
         if not os.path.isfile(os.path.join(workdir, path)):
