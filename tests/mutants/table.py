@@ -161,7 +161,7 @@ MUTANTS: Mapping[str, Edit] = {
         "core.preparation.on_ports_held", "{**job.ports, **event.ports}", "{**event.ports}", Invariant("I14", 8)
     ),
     "a state that is replaced is counted on": Edit(
-        "core.job_state.StateTable._put", "counts[tag] -= 1", "counts[tag] -= 0", Invariant("I5", 5777)
+        "core.job_state.StateTable.replaced", "if name in self", "if False", Invariant("I5", 5777)
     ),
     # ---- core: what enters, and what is replayed
     "an agent tells of what only a supervisor can know": Edit(

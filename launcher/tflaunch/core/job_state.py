@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -179,59 +180,31 @@ class Tagged(Protocol):
 State = TypeVar("State", bound=Tagged)
 
 
-class StateTable(Mapping[str, State]):
-    """Immutable map of states by name, in insertion order, with counts per tag.
+class StateTable(dict[str, State]):
+    """Map of states by name that is never changed, with counts per tag.
 
     A job of a thousand tasks has thousands of events, and each asks whether any task is alive, waiting or late.
     Counts answer that without scanning all tasks.
     """
 
-    __slots__ = ("_counts", "_states")
-
     def __init__(self, states: Mapping[str, State]) -> None:
         """Create a map of these states."""
-        self._states: dict[str, State] = {}
-        self._counts: dict[Hashable, int] = {}
-        self._put(states)
+        super().__init__(states)
+        self._counts = Counter(tag for state in states.values() for tag in state.tags)
 
     def count(self, *tags: Hashable) -> int:
         """Return how often states have these tags, several tags counted several times."""
-        return sum(self._counts.get(tag, 0) for tag in tags)
+        return sum(self._counts[tag] for tag in tags)
 
     def replaced(self, states: Mapping[str, State]) -> StateTable[State]:
         """Return the table with these states replaced."""
-        table: StateTable[State] = StateTable.__new__(StateTable)
-        table._states = self._states.copy()
+        table: StateTable[State] = StateTable({})
         table._counts = self._counts.copy()
-        table._put(states)
+        table._counts.subtract(tag for name in states if name in self for tag in self[name].tags)
+        table._counts.update(tag for state in states.values() for tag in state.tags)
+        table.update(self)
+        table.update(states)
         return table
-
-    def _put(self, states: Mapping[str, State]) -> None:
-        counts = self._counts
-        for name, state in states.items():
-            earlier = self._states.get(name)
-            for tag in earlier.tags if earlier is not None else ():
-                counts[tag] -= 1
-            for tag in state.tags:
-                counts[tag] = counts.get(tag, 0) + 1
-            self._states[name] = state
-
-    def __getitem__(self, name: str) -> State:
-        return self._states[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._states)
-
-    def __len__(self) -> int:
-        return len(self._states)
-
-    def values(self) -> ValuesView[State]:
-        """Return the states, without a look-up of each."""
-        return self._states.values()
-
-    def items(self) -> ItemsView[str, State]:
-        """Return the names and states, without a look-up of each."""
-        return self._states.items()
 
 
 class Job(NamedTuple):
