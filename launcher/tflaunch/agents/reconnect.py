@@ -1,6 +1,7 @@
 """Start one host's agent or reconnect to it, in threads that may block."""
 
 from collections.abc import Callable
+from functools import partial
 
 from tflaunch.mailbox import Mailbox
 from tflaunch.transport.base import AgentConnector, AgentGoneError, Link, LinkError
@@ -21,14 +22,7 @@ class Reconnector:
         run_in_thread: Callable[[Callable[[], None]], object],
         found: Callable[[Link], None],
     ) -> None:
-        """Prepare to connect.
-
-        Args:
-            connector: how to reach the agent.
-            mailbox: calls back in the supervisor's thread.
-            run_in_thread: runs a blocking function in another thread.
-            found: takes the link.
-        """
+        """Prepare to connect; ``found`` takes the link, in the supervisor's thread."""
         self._connector = connector
         self._mailbox = mailbox
         self._run_in_thread = run_in_thread
@@ -39,7 +33,7 @@ class Reconnector:
 
     def start(self, failed: Callable[[str], None]) -> None:
         """Start the agent; ``failed`` takes the reason if that is not possible."""
-        self._seek(lambda: self._open(failed))
+        self._seek(self._connector.open, lambda error: failed(_reason(error)))
 
     def find(self, gone: Callable[[str], None], failed: Callable[[str], None]) -> None:
         """Retry until the agent is found.
@@ -57,92 +51,75 @@ class Reconnector:
 
     def find_or_start(self, failed: Callable[[str], None]) -> None:
         """Look for the agent once, and start it if it is not found."""
-
-        def work() -> Link | Callable[[], None]:
-            try:
-                return self._connector.resume()
-            except Exception:  # noqa: BLE001 (why it could not is of no use to anybody)
-                return self._open(failed)
-
-        self._seek(work)
+        self._seek(self._connector.resume, lambda _: self.start(failed))
 
     def explain(self, reason: str, failed: Callable[[str], None]) -> None:
         """Find out why an agent hung up before its first message, beyond ``reason``."""
 
-        def work() -> Callable[[], None]:
-            words = reason
-            try:
-                self._connector.resume().close()
-            except Exception as error:  # noqa: BLE001 (see `_reason`)
-                if isinstance(error, AgentGoneError):  # otherwise, the first reason is more specific
-                    words = str(error) or reason
-            return lambda: failed(words)
+        def look() -> Link:
+            self._connector.resume().close()
+            raise LinkError(reason)
 
-        self._seek(work)
+        def tell(error: Exception) -> None:  # if it is not gone, the first reason is more specific
+            failed((isinstance(error, AgentGoneError) and str(error)) or reason)
+
+        self._seek(look, tell)
 
     def stop(self) -> None:
         """Cancel everything in progress."""
         self._effort += 1
-
-    def _open(self, failed: Callable[[str], None]) -> Link | Callable[[], None]:
-        try:
-            return self._connector.open()
-        except Exception as error:  # noqa: BLE001 (see `_reason`)
-            reason = _reason(error)
-            return lambda: failed(reason)
 
     def _look_at(
         self, when: float, gone: Callable[[str], None], failed: Callable[[str], None], known: str = ""
     ) -> None:
         """Look for the agent at ``when``; ``known``: why it was not reached before."""
 
-        def work() -> Link | Callable[[], None]:
-            try:
-                return self._connector.resume()
-            except AgentGoneError as ended:
-                words = str(ended)
-                return lambda: gone(words)
-            except Exception as error:  # noqa: BLE001 (see `_reason`)
-                reason = _reason(error)
-                return lambda: again(reason)
-
-        def again(reason: str) -> None:
+        def again(error: Exception) -> None:
+            if isinstance(error, AgentGoneError):
+                gone(str(error))
+                return
+            reason = _reason(error)
             if reason != known:
                 failed(reason)
             self._look_at(self._mailbox.now() + self._next_wait(), gone, failed, reason)
 
         if when <= self._mailbox.now():
-            self._seek(work)
+            self._seek(self._connector.resume, again)
             return
-        effort = self._effort
-        self._mailbox.call_at(when, lambda: self._seek(work) if effort == self._effort else None)
+        effort, resume = self._effort, self._connector.resume
+        self._mailbox.call_at(when, lambda: self._seek(resume, again) if effort == self._effort else None)
 
     def _next_wait(self) -> float:
         wait, self._wait = self._wait, min(self._wait * 2, _LONGEST_WAIT)
         return wait
 
-    def _seek(self, work: Callable[[], Link | Callable[[], None]]) -> None:
-        """Run ``work`` in another thread; use its link, or call its function in this one."""
+    def _seek(self, reach: Callable[[], Link], failed: Callable[[Exception], None]) -> None:
+        """Call ``reach`` in another thread; use its link, or pass on its error, in this one."""
         self._effort += 1
         effort = self._effort
 
-        def done(outcome: Link | Callable[[], None]) -> None:
-            if callable(outcome):
-                if effort == self._effort:
-                    outcome()
-            elif effort == self._effort:
-                self._found_at = self._mailbox.now()
-                self._found(outcome)
-            else:
-                outcome.close()
+        def use(link: Link) -> None:
+            if effort != self._effort:
+                link.close()
+                return
+            self._found_at = self._mailbox.now()
+            self._found(link)
 
-        def do() -> None:
+        def give_up(error: Exception) -> None:
+            if effort == self._effort:
+                failed(error)
+
+        def work() -> None:
             if effort != self._effort:
                 return  # cancelled before this thread has run
-            outcome = work()
-            self._mailbox.call(lambda: done(outcome))
+            try:
+                link = reach()
+            except Exception as error:  # noqa: BLE001 (see `_reason`)
+                self._mailbox.call(partial(give_up, error))
+            else:
+                self._mailbox.call(lambda: use(link))
 
-        self._run_in_thread(do)
+        self._run_in_thread(work)
 
 
 def _reason(error: Exception) -> str:
