@@ -68,11 +68,11 @@ class LogSink:
         self.tell_change: Callable[[], None] = lambda: None
         """Called whenever a log has grown."""
         self._logs: dict[str, TaskLog] = {}
-        self._open_attempts: dict[str, set[int]] = {}
+        self._open_attempts: set[tuple[str, int]] = set()
 
     def begin(self, task: str, attempt: int) -> None:
         """Prepare for the output of an attempt that is about to start."""
-        self._open_attempts.setdefault(task, set()).add(attempt)
+        self._open_attempts.add((task, attempt))
         if task not in self._logs:
             self._logs[task] = TaskLog(task, path_of(self._directory, task), self._marks, times_of(self._times, task))
 
@@ -102,13 +102,7 @@ class LogSink:
         """Finish an attempt, which will write no more output."""
         self._log_of(task, attempt, self._now())
         self._screen.finish(task)
-        self._close(task, attempt)
-
-    def _close(self, task: str, attempt: int) -> None:
-        attempts = self._open_attempts.get(task, set())
-        attempts.discard(attempt)
-        if not attempts:
-            self._open_attempts.pop(task, None)
+        self._open_attempts.discard((task, attempt))
 
     def _log_of(self, task: str, attempt: int, moment: float) -> TaskLog:
         """Return the task's log, with a header line if the attempt is new."""
@@ -127,10 +121,10 @@ class LogSink:
 
     def abandon(self, task: str, attempt: int) -> None:
         """Give up an attempt's output, unless it has ended: its host is lost."""
-        if attempt in self._open_attempts.get(task, ()):
+        if (task, attempt) in self._open_attempts:
             log = self._log_of(task, attempt, self._now())
             log.lose(0, "the end of this output may be missing: its host was lost", self._now())
-            self._close(task, attempt)
+            self._open_attempts.discard((task, attempt))
 
     def leave_to_others(self) -> None:
         """Stop waiting for output of any task: another supervisor has taken over."""
@@ -152,9 +146,8 @@ class LogSink:
 
     def close(self) -> None:
         """Close the logs."""
-        for task, attempts in list(self._open_attempts.items()):
-            for attempt in sorted(attempts):
-                self.abandon(task, attempt)
+        for task, attempt in sorted(self._open_attempts):
+            self.abandon(task, attempt)
         for log in self._logs.values():
             log.close()
         self._marks.close()
