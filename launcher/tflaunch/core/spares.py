@@ -4,15 +4,12 @@ A host moves as a whole: all its processes start again on the spare host, and th
 are moved only when they are certainly dead, that is, when their host is down.
 """
 
-from collections import Counter
-from collections.abc import Hashable
-
 from tflaunch.core import policy, restart_budget
 from tflaunch.core.actions import Action, ImportModules
 from tflaunch.core.job_state import Job
 from tflaunch.core.states import COLD, NAMES, PEERS, SPARE, HostPhase
 from tflaunch.plan import attempts
-from tflaunch.plan.model import PRIVATE, Plan
+from tflaunch.plan.model import PRIVATE
 
 _SHORTEST_REST, _LONGEST_REST = 1.0, 60.0  # seconds until a spare host is tried again
 
@@ -68,25 +65,14 @@ def rest_after(failures: int) -> float:
 
 
 def warm_up(job: Job) -> tuple[Job, list[Action]]:
-    """Have spare hosts import what most tasks import."""
+    """Have spare hosts import what a worker imports, or else the chief."""
     if not job.plan.preload or job.plan.network == PRIVATE or not job.hosts.count(COLD):
         return job, []
-    task = _most_usual(job.original)
+    gang = [task for task in job.original.tasks if policy.in_gang(task)]
+    likely = [task.task for task in gang if task.role == "worker"] or [task.task for task in gang]
     actions: list[Action] = []
     for host in ready(job):
-        if task is not None and not job.hosts[host].is_warm:
+        if likely and not job.hosts[host].is_warm:
             job = job.with_host(job.hosts[host]._replace(is_warm=True))
-            actions.append(ImportModules(host, task))
+            actions.append(ImportModules(host, likely[0]))
     return job, actions
-
-
-def _most_usual(plan: Plan) -> str | None:
-    """Return a task with the environment that most tasks have."""
-    kinds: dict[Hashable, str] = {}
-    counts: Counter[Hashable] = Counter()
-    for task in filter(policy.in_gang, plan.tasks):
-        env = tuple(sorted((name, value) for name, value in task.env.items() if name != "TFLAUNCH_TASK"))
-        kind = (task.argv[0], task.argv[1:2] == ("-u",), task.workdir, env)
-        kinds.setdefault(kind, task.task)
-        counts[kind] += 1
-    return kinds[counts.most_common(1)[0][0]] if counts else None
