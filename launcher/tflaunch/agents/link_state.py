@@ -35,16 +35,6 @@ class LinkState(Enum):
         return self in (LinkState.CONNECTED, LinkState.RECONNECTING)
 
 
-class Takeover(Enum):
-    """Whether a session continues that of an earlier supervisor."""
-
-    NONE = "none"
-    RECALLING = "recalling"
-    """What that supervisor did is replayed, without doing it again."""
-    RESUMING = "resuming"
-    """Its agent is being looked for and has not greeted yet."""
-
-
 class LinkHealth:
     """Judges the links to one agent. Times are of our clock, in seconds."""
 

@@ -27,12 +27,8 @@ class Output:
     ) -> None:
         """Prepare to receive the output of one host.
 
-        Args:
-            words: stores the output.
-            files: stores what comes from a source that is named ``TASK/NAME``.
-            noted: called whenever there is something to acknowledge.
-            ours: converts a time of the host's monotonic clock to ours, both in seconds.
-            most_bytes: returns how many bytes of this attempt the host may send; -1 if it was not asked for any.
+        ``files`` gets what comes from a source that is named ``TASK/NAME``; ``noted`` is called whenever there is
+        something to acknowledge; ``ours`` and ``most_bytes`` are as in `HostClock` and `ExpectedReplies`.
         """
         self._words = words
         self._files = files

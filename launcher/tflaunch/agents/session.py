@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tflaunch.agents import calls, output, replies
-from tflaunch.agents.link_state import HostClock, LinkHealth, LinkState, Takeover, Terms
+from tflaunch.agents.link_state import HostClock, LinkHealth, LinkState, Terms
 from tflaunch.agents.reconnect import Reconnector
 from tflaunch.core import event_records, events
 from tflaunch.core.states import CODE, TOLD_BY_AGENTS
@@ -40,16 +40,9 @@ class Session:
         files: LeftFileStore,
         run_in_thread: Callable[[Callable[[], None]], object],
     ) -> None:
-        """Prepare a session without connecting.
+        """Prepare a session with the agent on ``host``, without connecting.
 
-        Args:
-            host: the host's name in the plan.
-            connector: how to reach its agent.
-            terms: sent to the agent when the session begins.
-            mailbox: receives the events and watches the link.
-            writer: stores the output.
-            files: stores the files that tasks leave.
-            run_in_thread: runs a blocking function in another thread.
+        ``run_in_thread`` runs a blocking function in another thread.
         """
         self.host = host
         self._connector = connector
@@ -58,7 +51,10 @@ class Session:
         self._mailbox = mailbox
         self._output = output.Output(writer, files, self._acknowledge_soon, self.ours, self._most_bytes)
         self._state = LinkState.CLOSED
-        self._takeover = Takeover.NONE
+        self._is_recalling = False
+        """What an earlier supervisor did is replayed, without doing it again."""
+        self._is_resuming = False
+        """The agent of an earlier supervisor is looked for, and has not greeted yet."""
         self._is_leaving = False
         self._is_acknowledging = False
         self._link: Link
@@ -114,7 +110,7 @@ class Session:
         self._begin()
         if link is not None:
             self._use(link)
-        elif self._takeover is not Takeover.RECALLING:
+        elif not self._is_recalling:
             self._reconnector.start(self._unreachable)
 
     def _begin(self) -> None:
@@ -126,7 +122,7 @@ class Session:
 
     def begin_recall(self) -> None:
         """Replay what an earlier supervisor did without doing it again, until `resume`."""
-        self._takeover = Takeover.RECALLING
+        self._is_recalling = True
         self._begin()
 
     def recall(self, event: events.Event) -> None:
@@ -143,7 +139,7 @@ class Session:
 
     def resume(self) -> None:
         """Reconnect to the agent of the earlier supervisor, if there should be one."""
-        self._takeover = Takeover.RESUMING if self.is_open else Takeover.NONE
+        self._is_recalling, self._is_resuming = False, self.is_open
         if self._state is LinkState.RECONNECTING:
             self._seek("its supervisor was killed, and another one took over")
         elif self.is_open:  # the earlier supervisor may not have started it
@@ -260,7 +256,7 @@ class Session:
     def leave(self) -> None:
         """Ask the agent to stop its tasks and exit; the session closes when it has."""
         self._is_leaving = True
-        if self._frames is None and self._takeover is not Takeover.RESUMING:
+        if self._frames is None and not self._is_resuming:
             self.abandon()
         elif self.is_greeted:
             self._say("leave", grace=0)
@@ -338,7 +334,7 @@ class Session:
         else:
             self._mailbox.put(events.HostJoined(self.host, greeting.addresses, greeting.no_way_out, greeting.gpus))
         self._state = LinkState.CONNECTED
-        self._takeover = Takeover.NONE
+        self._is_resuming = False
         # If the agent has no stream of an attempt, it never started it, or its output is acknowledged to the end.
         for task, attempt in self._outbox.silent_attempts(pulse.obeyed, greeting.streams):
             self._output.end(task, attempt)
