@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tflaunch.agents.snapshot import AgentSnapshot
 from tflaunch.client import runs
@@ -11,9 +11,7 @@ from tflaunch.client.control_client import ControlClient
 from tflaunch.client.run_location import locate_run
 from tflaunch.client.runs import NoSupervisorError, Outcome
 from tflaunch.core import replay
-from tflaunch.core.annotations import Annotation, Annotations
-from tflaunch.core.events import Event
-from tflaunch.core.job_state import Job
+from tflaunch.core.annotations import NOTHING
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import assessment
 from tflaunch.explain.run_status import HostStatus, Status, TaskStatus
@@ -22,19 +20,6 @@ from tflaunch.feature import ask, feature_verbs, features
 from tflaunch.store import run_dir
 from tflaunch.store.journal import JournalReader, not_begun, readable
 from tflaunch.store.log_writer import tail
-
-
-class ObservedStep(NamedTuple):
-    """A step or annotation: the job before, the event, its time, the job after.
-
-    ``known``: what annotations had told before.
-    """
-
-    before: Job
-    event: Event | Annotation
-    now: float
-    job: Job
-    known: Annotations
 
 
 def open_journal(directory: Path) -> JournalReader:
@@ -73,7 +58,7 @@ class Observer:
             raise not_begun(directory)
         with readable(directory):
             self.job = replay.first_job(first[0])
-        self.known = Annotations()
+        self.known = NOTHING
         self.logs = Path(first[0]["logs"])
         self.exit_code: int | None = None
         self.losses: list[str] = []
@@ -82,15 +67,14 @@ class Observer:
         self._unread = first
         self._has_exited = False
 
-    def catch_up(self) -> list[ObservedStep]:
+    def catch_up(self) -> list[replay.Transition]:
         """Return the steps since the last call."""
         records, self._unread = self._unread + self._journal.new_records(), []
         seen = []
         with readable(self.directory):
-            for event, now, _, job in replay.transitions(self.job, self._noted(records)):
-                seen.append(ObservedStep(self.job, event, now, job, self.known))
-                self.job = job
-                self.known = self.known.noted(event, now) if isinstance(event, Annotation) else self.known
+            for step in replay.transitions(self.job, self._noted(records), self.known):
+                seen.append(step)
+                self.job, self.known = step.job, step.known.noted(step.event, step.now)
         self._wait_for_exit()
         return seen
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, NamedTuple
 
 from tflaunch.core import policy
-from tflaunch.core.events import Attempt, Reason, Seconds
+from tflaunch.core.events import Attempt, Event, Reason, Seconds
 from tflaunch.core.job_state import Cause, Job
 from tflaunch.core.states import TaskState
 from tflaunch.records import Range
@@ -114,9 +114,9 @@ class Annotations(NamedTuple):
     start: tuple[str, int] = ("", -1)
     noticed: tuple[str, int, float] = ("", -1, 0.0)
 
-    def noted(self, annotation: Annotation, now: float) -> Annotations:
-        """Return the annotations after another one at ``now``."""
-        match annotation:
+    def noted(self, event: Event | Annotation, now: float) -> Annotations:
+        """Return the annotations after another one at ``now``, or after an event, which changes none."""
+        match event:
             case MemoryGrew(task=task, attempt=attempt, rate=rate, left=left):
                 return self._replace(growth={**self.growth, task: Growth(attempt, rate, now, now + left)})
             case HangExplained(sentence=sentence):

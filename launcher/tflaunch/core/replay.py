@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tflaunch.core import event_records, step
 from tflaunch.core.actions import Action
-from tflaunch.core.annotations import Annotation, Annotations
+from tflaunch.core.annotations import NOTHING, Annotation, Annotations
 from tflaunch.core.events import Event, TimePassed, read_metrics
 from tflaunch.core.job_state import Job
 from tflaunch.plan import serialize
@@ -121,12 +121,17 @@ def _check_known(job: Job, event: Event | Annotation) -> None:
 
 
 class Transition(NamedTuple):
-    """A step: event, time, actions and the job after it; or an annotation."""
+    """A step or an annotation: the job before, the event, its time, actions, and the job after.
 
+    ``known``: what annotations had told before.
+    """
+
+    before: Job
     event: Event | Annotation
     now: float
     actions: list[Action]
     job: Job
+    known: Annotations
 
 
 def first_job(record: dict[str, Any]) -> Job:
@@ -156,7 +161,7 @@ def recorded_plan(record: dict[str, Any]) -> Plan:
         raise DamagedRecordError(0, str(error)) from None
 
 
-def transitions(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Transition]:
+def transitions(job: Job, records: Iterable[dict[str, Any]], known: Annotations = NOTHING) -> Iterator[Transition]:
     """Yield the steps that replay the records, and the annotations between them.
 
     Raises:
@@ -173,15 +178,16 @@ def transitions(job: Job, records: Iterable[dict[str, Any]]) -> Iterator[Transit
                 event = TimePassed()
             told_at = now if isinstance(event, Annotation) else None
             _check_known(job, event)
-            job, actions = (job, []) if isinstance(event, Annotation) else step.step(job, event, now)
+            before, (job, actions) = job, (job, []) if isinstance(event, Annotation) else step.step(job, event, now)
         except DAMAGES as error:
             raise DamagedRecordError(record["seq"], _reason_of(error)) from None
-        yield Transition(event, now, actions, job)
+        yield Transition(before, event, now, actions, job, known)
+        known = known.noted(event, now)
 
 
 def annotations_in(records: Iterable[dict[str, Any]]) -> Annotations:
     """Return the annotations among these records."""
-    annotations = Annotations()
+    annotations = NOTHING
     for record in records:
         if isinstance(annotation := event_records.from_record(record), Annotation):
             annotations = annotations.noted(annotation, record["now"])

@@ -106,13 +106,9 @@ class Run:
         """Restore the state of a killed supervisor from its journal."""
         for session in self._collaborators.sessions.values():
             session.begin_recall()
-        for event, now, actions, job in replay.transitions(self._job, records):
-            self._job = job
-            if isinstance(event, Annotation):
-                self.known = self.known.noted(event, now)
-                continue
-            teller = self._session_of(event)
-            if teller is not None:
+        for _, event, now, actions, job, known in replay.transitions(self._job, records):
+            self._job, self.known = job, known.noted(event, now)
+            if not isinstance(event, Annotation) and (teller := self._session_of(event)) is not None:
                 teller.recall(event)
             for action in actions:
                 self._perform(action)

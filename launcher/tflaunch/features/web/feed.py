@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tflaunch import records
-from tflaunch.client.observer import ObservedStep, Observer, current_status
+from tflaunch.client.observer import Observer, current_status
 from tflaunch.client.runs import Outcome
 from tflaunch.core.events import HostJoined
+from tflaunch.core.replay import Transition
 from tflaunch.errors import TflaunchError
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.features.explain.explanation import explain_run
@@ -136,13 +137,13 @@ class RunFeed:
         if observer.outcome is Outcome.LIVE:
             self._is_forgotten.wait(_MIN_INTERVAL + _PER_TASK * len(current.tasks))
 
-    def _catch_up(self, observer: Observer) -> list[ObservedStep]:
+    def _catch_up(self, observer: Observer) -> list[Transition]:
         steps = observer.catch_up()
         for step in steps:
             self._note(observer, step)
         return steps
 
-    def _note(self, observer: Observer, step: ObservedStep) -> None:
+    def _note(self, observer: Observer, step: Transition) -> None:
         self._timeline.add(step.before, step.event, step.job, step.now, observer.epoch)
         if isinstance(step.event, HostJoined):
             self._gpus[step.event.host] = step.event.gpus
