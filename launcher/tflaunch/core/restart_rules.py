@@ -183,10 +183,9 @@ def decide(job: Job, culprit: Culprit, now: float) -> Answer:
     budget = job.restarts.budget
     if left := job.unended():
         return Answer(budget, None, f"{', '.join(task.task for task in left)} may still run")
-    if culprit.forked_from:
-        return decide_restart(budget, job.plan.restart, failure_of_gang(job, culprit), now, job.run)
-    if culprit.cause is Cause.TASK and (hopeless := why_hopeless(job, culprit.name)):
-        return Answer(budget, None, hopeless)
-    if culprit.cause is Cause.TASK and job.plan.restart.max and (alike := failure_of_all(job)):
-        return Answer(budget, None, f"every task failed alike, so a restart would fail too: {alike}")
+    if culprit.cause is Cause.TASK and not culprit.forked_from:
+        if hopeless := why_hopeless(job, culprit.name):
+            return Answer(budget, None, hopeless)
+        if job.plan.restart.max and (alike := failure_of_all(job)):
+            return Answer(budget, None, f"every task failed alike, so a restart would fail too: {alike}")
     return decide_restart(budget, job.plan.restart, failure_of_gang(job, culprit), now, job.run)

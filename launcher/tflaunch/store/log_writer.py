@@ -8,8 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tflaunch.core.events import Count
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.private_files import append, open_to_append
+from tflaunch.records import read_record
 from tflaunch.store.log_index import Entry, TimeIndex
 from tflaunch_worker import wire
 
@@ -35,9 +37,9 @@ class Mark(NamedTuple):
     """At log offset ``at``, the attempt's own output continues at its byte ``offset``."""
 
     task: str
-    attempt: int
-    at: int
-    offset: int
+    attempt: Count
+    at: Count
+    offset: Count
 
 
 class Marks:
@@ -75,14 +77,10 @@ def parse_mark(path: Path, number: int, line: bytes) -> Mark:
         TflaunchError: the line is not a mark.
     """
     try:
-        task, *places = wire.parse(line)
-    except (TypeError, ValueError):
-        task, places = None, []
-    is_sound = isinstance(task, str) and all(type(place) is int and 0 <= place < 1 << 62 for place in places)
-    if len(places) != len(Mark._fields) - 1 or not is_sound:
+        return read_record(Mark, wire.parse(line))
+    except ValueError:
         message = f"line {number} of {path} is damaged; what the tasks wrote is in {path.parent / 'logs'}"
-        raise TflaunchError(message, EXIT_INTERNAL)
-    return Mark(task, *places)
+        raise TflaunchError(message, EXIT_INTERNAL) from None
 
 
 class TaskLog:
