@@ -140,11 +140,7 @@ class ExpectedReplies:
             raise ValueError(f"it was not asked for {what} {', '.join(map(repr, unknown[:3]))}")
 
     def count_event(self, now: float) -> None:
-        """Limit how many events an agent can make us record.
-
-        Raises:
-            ValueError: the agent exceeds the limit.
-        """
+        """Raise ValueError if an agent makes us record more events than its tasks can cause."""
         self._event_count += 1
         over_time = _EVENTS_PER_SECOND * (now - self._began_at)
         if self._event_count > _EVENTS_AT_ONCE + _EVENTS_PER_ATTEMPT * len(self._started) + over_time:
@@ -233,11 +229,8 @@ class CommandOutbox:
     def silent_attempts(self, obeyed: int, streams: Iterable[Iterable[object]]) -> list[tuple[str, int]]:
         """Return the attempts that the agent has started and holds no more output of.
 
-        An earlier supervisor received their output to the end and acknowledged it.
-
-        Args:
-            obeyed: the number of the last command that the agent has executed.
-            streams: task and attempt of every output that the agent still holds.
+        An earlier supervisor received their output to the end and acknowledged it. ``obeyed`` is the number of the last
+        command that was executed; ``streams`` is as in `Greeting`.
         """
         kept = {tuple(stream) for stream in streams}
         return [about for about, number in self.starts.items() if number <= obeyed and about not in kept]

@@ -30,11 +30,8 @@ def watch_to_end(
 ) -> int:
     """Watch a run through waits and restarts to its final end; return its exit code.
 
-    Args:
-        location: where the run lives.
-        say: shows what it waits for.
-        watch: follows the run until its supervisor ends, and returns the exit code.
-        pause: waits for a number of seconds; what it raises ends the function.
+    ``watch`` follows the run until its supervisor ends, and returns the exit code; ``say`` and ``pause`` are as in
+    `RunLocation`.
 
     Raises:
         TflaunchError: the run's supervisor was killed, or the run does not begin, or does not begin again.

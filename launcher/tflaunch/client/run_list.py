@@ -86,14 +86,9 @@ def overview(
 ) -> Listing:
     """Return the newest runs whose names have this beginning, newest first.
 
-    Of a lost run, what a killed agent has left on this machine is killed.
-
-    Args:
-        beginning: of their names.
-        states: wanted ones, by default all; `LIVE` is that of all that have not ended.
-        since: when they began at the earliest, in seconds since the epoch.
-        most: how many runs, by default all.
-        among: names of runs, by default all.
+    Only those in these ``states`` (`LIVE` is that of all that have not ended), that began since a time (in seconds
+    since the epoch), and are ``among`` these names. Of a lost run, what a killed agent has left on this machine is
+    killed.
     """
     named = (path for path in run_dir.newest_first() if path.name.startswith(beginning))
     entries = (entry_of(path) for path in named if among is None or path.name in among)

@@ -108,11 +108,7 @@ def _check(record: Any, number: int) -> None:
 
 
 def _check_known(job: Job, event: Event | Annotation) -> None:
-    """Check that an event's host and task belong to the job.
-
-    Raises:
-        ValueError: the host or the task is unknown.
-    """
+    """Raise ValueError if the job does not have the host or task of an event."""
     host, task = getattr(event, "host", None), getattr(event, "task", "")
     if host is not None and host not in job.hosts:
         raise ValueError(f"is about host {host!r}, which the plan does not have")
@@ -135,11 +131,7 @@ class Transition(NamedTuple):
 
 
 def first_job(record: dict[str, Any]) -> Job:
-    """Return the initial job from a journal's first record.
-
-    Raises:
-        DamagedRecordError: the record does not begin a job.
-    """
+    """Return the initial job from a journal's first record; raises as `recorded_plan`."""
     plan = recorded_plan(record)
     try:
         return step.begin_job(record["run"], plan, record["now"])
@@ -195,11 +187,7 @@ def annotations_in(records: Iterable[dict[str, Any]]) -> Annotations:
 
 
 def replay_job(records: Iterable[dict[str, Any]]) -> Job:
-    """Return the job after all records.
-
-    Raises:
-        DamagedRecordError: the journal is empty or damaged.
-    """
+    """Return the job after all records; raises as `transitions`, also if there are none."""
     rest = iter(records)
     first = next(rest, None)
     if first is None:

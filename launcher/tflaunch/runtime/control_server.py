@@ -33,11 +33,7 @@ class RefusedError(Exception):
 
 
 def require_tasks(tasks: Collection[str], job: Job) -> None:
-    """Require that a job has these tasks.
-
-    Raises:
-        RefusedError: it has not.
-    """
+    """Raise `RefusedError` unless a job has these tasks."""
     if unknown := [task for task in tasks if task not in job.tasks]:
         names = printable(", ".join(unknown), 200)
         raise RefusedError(f"there is no task {names}; the tasks are {', '.join(job.tasks)}")
@@ -84,7 +80,7 @@ class Caller:
 class ControlServer:
     """Listens while the run has a supervisor."""
 
-    def __init__(self, directory: Path, mailbox: Mailbox, heard: Callable[[Caller, dict[str, Any]], None]) -> None:
+    def __init__(self, directory: Path, mailbox: Mailbox, heard: _Heard) -> None:
         """Listen in a run's directory; ``heard`` is called with each request.
 
         Raises:

@@ -48,11 +48,7 @@ def not_begun(path: Path) -> TflaunchError:
 
 
 def read_job(path: Path) -> tuple[list[dict[str, Any]], Job]:
-    """Return the records of a run's journal, and the job after them.
-
-    Raises:
-        TflaunchError: the journal is missing, empty or damaged.
-    """
+    """Return the records of a run's journal, and the job after them; raises as `JournalReader`."""
     records = read_journal(path)
     with readable(path):
         return records, replay.replay_job(records)
@@ -73,11 +69,7 @@ def parse_record(line: bytes, number: int) -> dict[str, Any]:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Turn an error in a record of a run's journal into a `TflaunchError`.
-
-    Raises:
-        TflaunchError: the journal is damaged.
-    """
+    """Turn an error in a record of a run's journal into a `TflaunchError`."""
     try:
         yield
     except replay.OtherFormatError as error:
@@ -131,11 +123,7 @@ class JournalReader:
 
 
 def first_record(directory: Path) -> dict[str, Any] | None:
-    """Return the first record of a run's journal, None if there is none yet.
-
-    Raises:
-        TflaunchError: the record is damaged.
-    """
+    """Return the first record of a run's journal, None if there is none yet; raises as `readable`."""
     try:
         with open(directory / JOURNAL_NAME, "rb") as file:
             line = file.readline()

@@ -37,10 +37,8 @@ class LogReader:
     def read(self, since: float | None = None, attempt: int | None = None, tail: int | None = None) -> Iterator[Line]:
         """Return all complete lines written so far, merged by time.
 
-        Args:
-            since: return only lines written since this time, in seconds since the epoch.
-            attempt: return only lines of this attempt, also in later calls.
-            tail: return only this many of each task's last such lines.
+        Only those since a time (seconds since the epoch), only those of an ``attempt``, also in later calls, and only
+        this many of each task's last such lines.
         """
         self._read_marks()
         return _merged([log.read(since, attempt, tail) for log in self._logs.values()])

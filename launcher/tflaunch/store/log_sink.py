@@ -47,9 +47,7 @@ class OutputSink:
     def close(self, patience: float | None = None, limit: float | None = None) -> bool:
         """Wait until everything is written; return False on timeout.
 
-        Args:
-            patience: seconds to wait for a reader that takes nothing; None for no limit.
-            limit: seconds to wait in total; None for no limit.
+        ``patience``: seconds to wait for a reader that takes nothing; ``limit``: in total; None for no limit.
         """
         return True
 
