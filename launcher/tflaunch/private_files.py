@@ -14,11 +14,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def make_directories(path: Path) -> None:
-    """Create a directory and its missing parents, all with mode 0700.
-
-    Raises:
-        OSError: one of them cannot be created, or is not a directory.
-    """
+    """Create a directory and its missing parents, all with mode 0700; raises OSError."""
     missing = []
     while not path.is_dir():
         missing.append(path)
@@ -93,11 +89,7 @@ def _group_name(number: int) -> str:
 
 
 def open_to_append(path: Path) -> int:
-    """Open or create a private file of lines, without an incomplete last one.
-
-    Raises:
-        OSError: the file cannot be opened.
-    """
+    """Open or create a private file of lines, without an incomplete last one; raises OSError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     # The last line is incomplete if its writer was killed within it, or the disk was full: the next line would continue
     # it, and a reader would take both for one damaged line.

@@ -286,10 +286,6 @@ class Measure(NamedTuple):
 
 
 def read_measures(tasks: object) -> dict[str, Measure]:
-    """Return the measures in a ``measured`` frame.
-
-    Raises:
-        ValueError: the content has another form.
-    """
+    """Return the measures in a ``measured`` frame, or raise ValueError."""
     measures: dict[str, Measure] = check_of(Mapping[str, Measure])("tasks", tasks)
     return measures

@@ -55,11 +55,7 @@ def read_job(path: Path) -> tuple[list[dict[str, Any]], Job]:
 
 
 def parse_record(line: bytes, number: int) -> dict[str, Any]:
-    """Parse a line of a journal; ``number`` is its index, from 0.
-
-    Raises:
-        DamagedRecordError: the line is not a record that a supervisor can have written.
-    """
+    """Parse a line of a journal; ``number`` is its index, from 0. Raises as `replay.check_record`."""
     try:
         record = wire.parse(line, max_values=_MOST_VALUES)
     except ValueError as error:

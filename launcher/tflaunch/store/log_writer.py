@@ -71,11 +71,7 @@ def _read_marks(path: Path) -> list[Mark]:
 
 
 def parse_mark(path: Path, number: int, line: bytes) -> Mark:
-    """Parse a line of the file at ``path``; ``number`` is the line number, from 1.
-
-    Raises:
-        TflaunchError: the line is not a mark.
-    """
+    """Parse a line of the file at ``path``, with this number from 1; raise `TflaunchError` if it is damaged."""
     try:
         return read_record(Mark, wire.parse(line))
     except ValueError:
