@@ -197,15 +197,10 @@ def _preparing(job: Job, now: float) -> Step:
         restarts=job.restarts._replace(last_failure=job.culprit or job.restarts.last_failure),
         culprit=None,
     )
-    gang = [task for task in job.plan.tasks if policy.in_gang(task)]
     others = [process for process in job.plan.processes() if not policy.in_gang(process)]
     fresh = [process for process in others if job.tasks[process.task].phase is TaskPhase.IDLE]
-    job, actions = _start(job, gang, job.attempt, now)
-    for process in fresh:
-        if policy.is_ready(job, process):
-            job, more = _start(job, [process], job.attempt, now)
-            actions += more
-    return job, actions
+    ready = [process for process in fresh if policy.is_ready(job, process)]
+    return _start(job, [*policy.gang_tasks(job), *ready], job.attempt, now)
 
 
 def _are_ports_held(job: Job) -> bool:
@@ -237,19 +232,14 @@ def _running(job: Job, now: float) -> Step:
         back = ", ".join(lost_hosts.returned_hosts(job))
         culprit = Culprit(Cause.GROWTH, back, job.attempt, f"{back} is back")
         return fail(job, culprit, now, may_retry=True)
-    job, actions = _start_due(job, policy.waiting(job), now)
-    job, more = spares.warm_up(job)
-    job, joining = _retry_hosts(job, now)
-    return job, actions + more + joining
-
-
-def _start_due(job: Job, processes: Iterable[TaskPlan], now: float) -> Step:
     actions: list[Action] = []
-    for process in processes:
+    for process in policy.waiting(job):
         if policy.is_due(job, process, now):
             job, more = _start(job, [process], job.tasks[process.task].attempt + 1, now)
             actions += more
-    return job, actions
+    job, more = spares.warm_up(job)
+    job, joining = _retry_hosts(job, now)
+    return job, actions + more + joining
 
 
 def _saving(job: Job, now: float) -> Step:
@@ -297,7 +287,7 @@ def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
 
 def stop_gang(job: Job, grace: float, now: float, with_stacks: bool = False) -> Step:
     """Stop the gang: TERM, and KILL after ``grace`` seconds."""
-    return stop(job, [task for task in job.plan.tasks if policy.in_gang(task)], grace, now, with_stacks)
+    return stop(job, policy.gang_tasks(job), grace, now, with_stacks)
 
 
 def stop_all(job: Job, grace: float, now: float, with_stacks: bool = False) -> Step:

@@ -32,7 +32,6 @@ def begin_job(run: str, plan: Plan, now: float) -> Job:
         started_at=now,
         hosts=StateTable({host.host: _new_host(plan, host.host, now) for host in plan.hosts}),
         join_by=policy.join_limit(plan, now),
-        ports={},
         formation=Formation(cluster_formed=not policy.forms_cluster(plan)),
     )
 
