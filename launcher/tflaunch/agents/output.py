@@ -57,7 +57,9 @@ class Output:
             case "output_lost":
                 self._read_gap(task, attempt, offset, fields.integer(message, "size"))
             case "output_ended":
-                self._read_end(task, attempt, offset)
+                self._known(task, attempt, offset)
+                self.end(task, attempt)
+                self._note(task, attempt, offset, is_complete=True)
 
     def end(self, task: str, attempt: int) -> None:
         """End an attempt's output: its agent will send no more of it."""
@@ -97,11 +99,6 @@ class Output:
             self._received[(task, attempt)] = end
             self._sink(task).lose(task, attempt, end - known)
         self._note(task, attempt, end)
-
-    def _read_end(self, task: str, attempt: int, offset: int) -> None:
-        self._known(task, attempt, offset)
-        self.end(task, attempt)
-        self._note(task, attempt, offset, is_complete=True)
 
     def _known(self, task: str, attempt: int, offset: int | None = None) -> int:
         """Return how many bytes of an attempt were received, or are certainly lost.

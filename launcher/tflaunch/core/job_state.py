@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from tflaunch.core.restart_budget import Budget
 from tflaunch.core.states import SPARE, STARTED, TIMED, HostPhase, HostState, TaskState
@@ -112,11 +112,6 @@ class Formation(NamedTuple):
     cluster_formed: bool = False
     is_past_start: bool = False
 
-    @property
-    def is_start_over(self) -> bool:
-        """Whether start-up is over, so that a failure is not one of start-up."""
-        return self.cluster_formed or self.is_past_start
-
 
 class Preflight(NamedTuple):
     """The check before the first start.
@@ -169,15 +164,7 @@ class PortFence(NamedTuple):
     flaw: str = ""
 
 
-class Tagged(Protocol):
-    """A state with the tags that it is counted by."""
-
-    @property
-    def tags(self) -> Iterable[Hashable]:
-        """The distinct tags of this state."""
-
-
-State = TypeVar("State", bound=Tagged)
+State = TypeVar("State", bound=HostState | TaskState)
 
 
 class StateTable(dict[str, State]):

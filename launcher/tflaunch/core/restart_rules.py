@@ -50,7 +50,8 @@ def is_start_failure(job: Job, task: str) -> bool:
     """
     ended = job.tasks[task].exit
     reached = [job.tasks[each.task].reached for each in gang_tasks(job)]
-    is_over = job.formation.is_start_over or any(each.step or each.epoch for each in reached)
+    has_begun = job.formation.cluster_formed or job.formation.is_past_start
+    is_over = has_begun or any(each.step or each.epoch for each in reached)
     return ended.code in _PLAIN_CODES and ended.code not in _PREEMPTED and not is_over
 
 

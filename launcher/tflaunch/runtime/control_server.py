@@ -53,10 +53,7 @@ class Caller:
         def hear(message: dict[str, Any], body: bytes) -> None:
             heard(self, {**message, "body": body})
 
-        def lose(_: str) -> None:
-            self.close()
-
-        self._frames = Frames(connection, mailbox, hear, lose, _MOST_REQUEST, _MOST_UNREAD)
+        self._frames = Frames(connection, mailbox, hear, lambda _: self.close(), _MOST_REQUEST, _MOST_UNREAD)
 
     def say(self, kind: str, body: bytes = b"", /, **fields: Any) -> None:
         """Send a message, or buffer it until the terminal reads."""

@@ -40,7 +40,6 @@ PATCH_NAME = "code.patch"
 HISTORY_NAME = "history.jsonl"
 """What the tasks used and reported over time."""
 _PARTS = 4  # of a run's name: job, date, time, random digits
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 def home() -> Path:
@@ -149,15 +148,11 @@ class RunDirectory:
 
     def keep_spec(self, suffix: str, data: bytes) -> None:
         """Save the user's spec unchanged; ``suffix`` is that of its file."""
-        self._write(f"spec{suffix}", data)
+        private_files.write_text(self.path / f"spec{suffix}", data.decode("utf-8", "surrogateescape"))
 
     def write_plan(self, plan: dict[str, Any]) -> None:
         """Write ``plan.json``."""
-        self._write("plan.json", json.dumps(plan, separators=(",", ":")).encode() + b"\n")
-
-    def _write(self, name: str, data: bytes) -> None:
-        with open(os.open(self.path / name, _FLAGS, 0o600), "wb") as file:
-            file.write(data)
+        private_files.write_text(self.path / "plan.json", json.dumps(plan, separators=(",", ":")) + "\n")
 
     def discard(self) -> None:
         """Remove the directory of a run that has not begun, as far as that is possible."""
