@@ -245,7 +245,8 @@ def _running(job: Job, now: float) -> Step:
 def _saving(job: Job, now: float) -> Step:
     if policy.has_succeeded(job):
         return _drain(job, now)
-    if policy.is_saving(job):
+    save_by = job.deadlines.save_by
+    if policy.is_saving(job) and (save_by is None or now < save_by):
         return job, []
     return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan), now)
 
@@ -261,7 +262,9 @@ def _drain(job: Job, now: float) -> Step:
 
 
 def _draining(job: Job, now: float) -> Step:
-    if policy.is_ending(job) or now < job.deadlines.settles_at:
+    finish_by = job.deadlines.finish_by
+    is_awaited = policy.is_ending(job) and (finish_by is None or now < finish_by)
+    if is_awaited or now < job.deadlines.settles_at:
         return job, []
     return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace, now)
 

@@ -5,7 +5,7 @@ from tflaunch.core.actions import AbandonHost
 from tflaunch.core.events import TimePassed
 from tflaunch.core.hosts import give_up, not_reached
 from tflaunch.core.job_state import Cause, Culprit, Job, Phase
-from tflaunch.core.phases import Step, fail, stop_all, stop_gang
+from tflaunch.core.phases import Step, fail
 from tflaunch.core.states import HELD, SPARE, HostPhase, TaskPhase
 from tflaunch_worker.readable import duration_words
 
@@ -83,14 +83,7 @@ def _on_time_of_job(job: Job, now: float) -> Step:
         limit = duration_words(job.plan.timeouts.deadline or 0)
         message = f"stopped: not finished within timeouts.deadline ({limit}); raise it, e.g. --set timeouts.deadline=1h"
         return fail(job, Culprit(Cause.TIME, "deadline", job.attempt, message), now, may_retry=False)
-    if job.phase is Phase.SAVING and job.deadlines.save_by is not None and now >= job.deadlines.save_by:
-        return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan), now)
-    if job.phase is Phase.RUNNING:
-        return _on_time_running(job, now)
-    is_draining = job.phase is Phase.DRAINING and now >= job.deadlines.settles_at
-    if is_draining and job.deadlines.finish_by is not None and now >= job.deadlines.finish_by:
-        return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace, now)
-    return job, []
+    return _on_time_running(job, now) if job.phase is Phase.RUNNING else (job, [])
 
 
 def _on_time_running(job: Job, now: float) -> Step:
