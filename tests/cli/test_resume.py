@@ -159,6 +159,17 @@ def test_only_a_run_without_a_supervisor_can_be_taken_over(launch: Launch) -> No
     assert (ended.returncode, ended.stderr) == (2, f"tflaunch: run {run} has ended with exit code 130\n")
 
 
+@pytest.mark.parametrize("lease", [0, 30])
+def test_a_run_that_lacks_only_its_end_gets_it(launch: Launch, lease: int) -> None:
+    """Its supervisor was killed when all tasks had ended."""
+    launch.run("up", launch.shell("exit 7", timeouts={"lease": lease}, restart={"max": 0}), code=7)
+    journal = launch.run_directory() / "events.jsonl"
+    *records, end = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(records))
+    assert "exited with code 7" in launch.run("up", "--resume", launch.run_directory().name, code=7).stderr
+    assert {**launch.journal()[-1], "time": 0} == {**json.loads(end), "time": 0, "seq": len(records) + 1}
+
+
 def test_without_a_lease_there_is_nothing_to_take_over(launch: Launch) -> None:
     """The agent killed the tasks the moment its supervisor died, and the message says so."""
     run = begin(launch, launch.shell("echo up; sleep 9999"), "up")

@@ -18,21 +18,17 @@ from tflaunch.client.run_location import locate_run
 from tflaunch.client.secret_values import find_secrets, read_secrets
 from tflaunch.core import replay
 from tflaunch.core.events import StopRequested
-from tflaunch.core.job_state import Job, Phase
+from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError, missing_feature
-from tflaunch.explain import status
 from tflaunch.explain.wording import counted
 from tflaunch.feature import features, find_host_maker, load
-from tflaunch.mailbox import Mailbox
 from tflaunch.own_process import end_process, own_process
 from tflaunch.plan import placeholders, serialize
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon, foreground
-from tflaunch.runtime.control_requests import Service
 from tflaunch.runtime.run_config import RunConfig
-from tflaunch.runtime.watchers import Supervision, Watchers
 from tflaunch.store import log_writer, run_dir
-from tflaunch.store.journal import Journal, first_record, not_begun, read_journal, readable
+from tflaunch.store.journal import first_record, not_begun, read_journal, readable
 from tflaunch.store.log_sink import OutputSink
 from tflaunch.transport.base import AgentConnector, Link, LinkError, LoginBound
 from tflaunch.transport.connect import connectors_for
@@ -130,13 +126,12 @@ def take_over(
         job = replay.replay_job(records)
     if runs.is_live(path):
         raise run_dir.already_supervised(path)
-    if job.phase is Phase.ENDED:
-        _tell_end(path, job, records, say)
+    if job.phase is Phase.ENDED and records[-1]["kind"] == "ended":  # otherwise its supervisor was killed just before
         raise TflaunchError(f"run {path.name} has ended with exit code {job.exit_code}", EXIT_USAGE)
     locate_run(path).require_verb("resume")
     _require_same_protocol(path, records[0], job.plan)
     directory = run_dir.RunDirectory.existing(path, Path(records[0]["logs"]))
-    if job.plan.lease == 0:
+    if job.plan.lease == 0 and job.phase is not Phase.ENDED:
         look_at(connectors_for(job.original, path))  # also kills tasks of killed agents, so the message is true
         why = "ended with its supervisor, because timeouts.lease is 0"
         raise TflaunchError(f"the tasks of {path.name} {why}; start its spec again", EXIT_INTERNAL)
@@ -194,25 +189,6 @@ def require_descriptors(hosts: int, tasks: int) -> None:
             f"and this process may have {most}; raise the hard limit (`ulimit -Hn`, LimitNOFILE, limits.conf)"
         )
         raise TflaunchError(message, EXIT_PREFLIGHT)
-
-
-def _tell_end(path: Path, job: Job, records: list[dict[str, Any]], say: Callable[[str], None]) -> None:
-    """Tell watchers the end of a run whose supervisor was killed before that."""
-    if records[-1]["kind"] == "ended":
-        return
-    run_dir.take_lock(path)
-    config = RunConfig(run_dir.RunDirectory.existing(path, Path(records[0]["logs"])), None, say)
-    journal, mailbox = Journal(config.directory, len(records)), Mailbox()
-    first = replay.first_job(records[0])
-    service = Service(first, str(config.directory.logs), mailbox, {})
-    watchers = Watchers(Supervision(first, config, journal, mailbox, {}, say, service.status, service.measured))
-    watchers.each(lambda watcher: watcher.recall(records[1:]))
-    known, state = replay.annotations_in(records), status.state_of_run(job, job.exit_code)
-    watchers.each(lambda watcher: watcher.tell_end(job, known, state, []))
-    for part in (watchers, mailbox):
-        part.close()
-    journal.settle()
-    journal.close()
 
 
 def _supervise(config: RunConfig, supervise: Callable[[RunConfig], int]) -> int:
