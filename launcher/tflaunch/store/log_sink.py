@@ -16,14 +16,12 @@ Times = list[tuple[int, float]]
 class OutputSink:
     """Receives a run's output and messages, such as a screen; this one shows nothing."""
 
+    shows_output = False
+    """Whether `show` displays the tasks' output to the user."""
+
     @property
     def is_live(self) -> bool:
         """Whether `update` has an effect."""
-        return False
-
-    @property
-    def shows_output(self) -> bool:
-        """Whether `show` displays the tasks' output to the user."""
         return False
 
     def show(self, task: str, data: bytes, kept: Kept | None) -> None:

@@ -253,26 +253,13 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 def is_locked(path: Path) -> bool:
     """Return whether a supervisor holds a run's lock, without keeping the lock."""
-    try:
-        _share(path, fcntl.LOCK_NB)
-    except OSError as error:
-        return isinstance(error, BlockingIOError)  # any other: there is no lock, or a file system without locks
-    return False
+    return linux.is_lock_free(str(path / LOCK_NAME)) is False
 
 
 def wait_for_end(path: Path) -> None:
     """Wait for the exit of a run's supervisor, which reports the run's end before it."""
-    with suppress(OSError):
-        _share(path)
-
-
-def _share(path: Path, flags: int = 0) -> None:
-    """Take a run's lock beside other readers, and release it."""
-    descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | flags)  # no limit: without LOCK_NB, the end of a run is awaited
-    finally:
-        os.close(descriptor)
+    with suppress(OSError), (path / LOCK_NAME).open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)  # no limit: the end of a run is awaited
 
 
 def already_supervised(path: Path) -> TflaunchError:
