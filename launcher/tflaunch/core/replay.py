@@ -89,8 +89,6 @@ def check_record(record: Any, number: int) -> dict[str, Any]:
 
 def _reason_of(error: Exception) -> str:
     """Return the reason in an exception, for use in a message."""
-    if isinstance(error, DamagedRecordError):
-        return error.reason
     return f"{error} is unknown or missing" if isinstance(error, LookupError) else str(error) or type(error).__name__
 
 

@@ -8,6 +8,8 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
+from tflaunch.private_files import append
+
 INTERVAL = 0.05
 """Seconds within which output shares an entry."""
 
@@ -63,14 +65,11 @@ class TimeIndex:
         try:
             if self._file < 0:
                 self._open()
-            kept = os.write(self._file, _ENTRY.pack(*entry))
         except OSError:
             return
-        if kept < _ENTRY.size:
-            self._truncate()
-            return
-        self._count += 1
-        self._last = entry
+        if append(self._file, _ENTRY.pack(*entry)):
+            self._count += 1
+            self._last = entry
 
     def cut(self, size: int) -> None:
         """Remove the entries after byte ``size`` of the log, whose output was not written."""
@@ -79,9 +78,6 @@ class TimeIndex:
         while (last := _entry(self._file, self._count - 1)) is not None and last.at > size:
             self._count -= 1
         self._last = last
-        self._truncate()
-
-    def _truncate(self) -> None:
         os.ftruncate(self._file, self._count * _ENTRY.size)
 
     def close(self) -> None:
