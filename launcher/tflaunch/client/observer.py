@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,12 +125,11 @@ class Observer:
         run_dir.wait_for_end(self.directory)
 
     def _connect(self) -> ControlClient | None:
-        try:
+        with suppress(NoSupervisorError):
             client = ControlClient(self.directory)
             client.say("follow")
-        except NoSupervisorError:
-            return None
-        return client
+            return client
+        return None
 
     def _noted(self, records: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for record in records:
@@ -163,16 +163,9 @@ def current_status(directory: Path) -> Status:
 
 def status_of_supervisor(directory: Path) -> Status | None:
     """Return the status from the supervisor, None without a supervisor."""
-    try:
-        client = ControlClient(directory)
-    except NoSupervisorError:
-        return None
-    try:
+    with suppress(NoSupervisorError), closing(ControlClient(directory)) as client:
         return client.ask_status()
-    except NoSupervisorError:
-        return None
-    finally:
-        client.close()
+    return None
 
 
 def _status_of_waiting(directory: Path) -> Status | None:

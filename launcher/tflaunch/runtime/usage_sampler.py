@@ -11,6 +11,7 @@ from tflaunch.core import states
 from tflaunch.core.states import Measure
 from tflaunch.mailbox import Mailbox
 from tflaunch_worker import fields
+from tflaunch_worker.event_loop import Timer
 
 _FRESH = 0.5  # seconds for which a result is reused
 _PATIENCE = 0.5  # seconds to wait for slow agents
@@ -28,7 +29,7 @@ class ResourceSampler:
         self._taken: dict[str, tuple[Measure, float]] = {}
         self._awaited: set[str] = set()
         self._waiting: list[Callable[[], None]] = []
-        self._round = 0
+        self._limit = Timer(lambda: None)
         self._measured_at = float("-inf")
 
     def measure(self, done: Callable[[], None]) -> None:
@@ -40,10 +41,8 @@ class ResourceSampler:
         self._waiting.append(done)
         if len(self._waiting) > 1:
             return  # a round is already in progress
-        self._round += 1
-        number = self._round
         self._awaited = set(self._sessions)
-        self._mailbox.call_at(now + _PATIENCE, lambda: self._finish() if number == self._round else None)
+        self._limit = self._mailbox.call_at(now + _PATIENCE, self._finish)
         for host, session in self._sessions.items():
             measure(session, partial(self._take, host), partial(self._settle, host))
 
@@ -71,7 +70,7 @@ class ResourceSampler:
         self._taken[task] = (measure, at)
 
     def _finish(self) -> None:
-        self._round += 1
+        self._limit.cancel()
         self._measured_at = self._mailbox.now()
         waiting, self._waiting = self._waiting, []
         for done in waiting:
