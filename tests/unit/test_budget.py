@@ -178,7 +178,7 @@ class Thing(NamedTuple):
 @given(some.dictionaries(NAMES, TAGS), some.lists(some.dictionaries(NAMES, TAGS)))
 def test_it_counts_what_a_look_at_each_would(first: dict[str, frozenset[str]], changes: list[Any]) -> None:
     """After any replacements; earlier tables do not change."""
-    table: Any = StateTable({name: Thing(tags) for name, tags in first.items()})  # type: ignore[type-var]
+    table: Any = StateTable({name: Thing(tags) for name, tags in first.items()})
     known = dict(first)
     for change in changes:
         earlier, before = table, dict(known)
