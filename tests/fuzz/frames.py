@@ -133,9 +133,9 @@ def _call(session: Session) -> None:
     profile(session.calls, "worker:0", 0, 1.0, lambda problem, _: check_sentence(problem))
     Debugging(session.calls, "worker:0", 0, _Caller(), lambda: None)  # type: ignore[arg-type]
     link = CheckpointLink(session.calls.begin, lambda: None)
-    link.find("/w", "state", 0, lambda _, problem: check_sentence(problem), wait=True)
+    link.find("/w", "state", "", lambda *told: check_sentence(told[-1]), wait=True)
     files = [HashedFile("ckpt-1.index", 5, _HASH)]
-    link.place(["/w"], "state", files, 1.5, lambda missing: check_sentence(missing.problem))
+    link.place(["/w"], "state", files, 1.5, lambda *told: check_sentence(told[-1]))
 
 
 class _Caller:

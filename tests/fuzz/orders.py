@@ -59,7 +59,7 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     _says("acknowledge", seen=2, streams=[["worker:0/outcome", 0, 5, True]]),
     _says("signal_task", **_FIRST, signal=10),
     _says("stop_task", order=9, **_FIRST, grace=1.0, with_stacks=False),
-    _says("find_checkpoint", workdir="/w", directory="state", known=0, wait=True, kept=[_HASH]),
+    _says("find_checkpoint", workdir="/w", directory="state", known=_HASH, wait=True),
     _says("read_checkpoint", sha256=_HASH, offset=0),
     _says("store_checkpoint", kept=[], digests=[_HASH]),
     _says("write_checkpoint", sha256=_HASH, offset=0, is_last=True),

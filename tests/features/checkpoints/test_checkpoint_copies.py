@@ -20,13 +20,13 @@ from tflaunch.core.events import Event, HostLost, HostPrepared, HostRefused, Lin
 from tflaunch.core.job_state import Phase
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, DiskFullError, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_keeper import CheckpointKeeper
-from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint, Missing
+from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint
 from tflaunch.features.uploads import HashedFile as File
 from tflaunch.mailbox import Mailbox
 from tflaunch_worker import wire
 from tflaunch_worker.agent import orders
 from tflaunch_worker.features.checkpoints import checkpoint_copies, saved_checkpoints
-from tflaunch_worker.features.checkpoints.checkpoint_store import CheckpointStore
+from tflaunch_worker.features.checkpoints.checkpoint_store import NOTHING, CheckpointStore
 
 DATA = "ckpt-10.data-00000-of-00001"
 KERAS = b"PK\3\4" + b"x" * 50 + b"PK\5\6" + bytes(18)
@@ -124,7 +124,7 @@ def test_a_checkpoint_is_put_where_it_is_missing(tmp_path: Path) -> None:
     captured = store.look(str(state))
     assert captured is not None
     write(far / "deep" / "notes")
-    files = captured["files"]
+    files = captured["found"]["files"]
     for _ in range(2):
         assert store.place([str(far)], files, 1000.0) == {"missing": [], "problem": ""}
         assert sorted(os.listdir(far / "deep")) == sorted([*(Path(path).name for path, _, _ in files), "notes"])
@@ -145,15 +145,15 @@ def test_a_checkpoint_is_put_where_it_is_missing(tmp_path: Path) -> None:
 # ---- what is accepted of an agent
 
 FILE = ["ckpt-1.index", 5, "ab" * 32]
-GOOD = {"number": 1, "name": "ckpt-1", "step": 1, "age": 2.5, "files": [FILE]}
+GOOD = {"name": "ckpt-1", "step": 1, "age": 2.5, "files": [FILE]}
 
 
 def heard(**answer: Any) -> list[object]:
     told: list[object] = []
     agent = PlayedAgent()
     link = CheckpointLink(agent.calls.begin, lambda: None)
-    link.find("/w", "state", 0, lambda *known: told.extend(known), wait=True)
-    agent.answer(1, **answer)
+    link.find("/w", "state", "", lambda *known: told.extend(known), wait=True)
+    agent.answer(1, mark="m", problem="", **answer)
     return told
 
 
@@ -166,22 +166,21 @@ def heard(**answer: Any) -> list[object]:
         *({"name": name} for name in ("../up", "", "two\nlines")),
         *({"age": age} for age in (-1, "old")),
         {"step": -1},
-        {"number": 0},
     ],
 )
 def test_an_agent_that_lies_about_a_checkpoint(changed: dict[str, Any]) -> None:
-    told = heard(found=GOOD, problem="")
-    assert told == [FoundCheckpoint(1, "ckpt-1", 1, 2.5, (File("ckpt-1.index", 5, "ab" * 32),)), ""]
+    told = heard(found=GOOD)
+    assert told == [FoundCheckpoint("ckpt-1", 1, 2.5, (File("ckpt-1.index", 5, "ab" * 32),)), "m", ""]
     with pytest.raises(ValueError, match=r".+"):
-        heard(found={**GOOD, **changed}, problem="")
+        heard(found={**GOOD, **changed})
 
 
 def test_an_agent_wants_what_it_was_not_offered() -> None:
-    told: list[Missing] = []
+    told: list[object] = []
     for missing in (["cd" * 32, 0], ["ab" * 32, -1], ["ab" * 32], "ab"):
         agent = PlayedAgent()
         link = CheckpointLink(agent.calls.begin, lambda: None)
-        link.place(["/w"], "state", [File("x", 5, "ab" * 32)], 1.0, told.append)
+        link.place(["/w"], "state", [File("x", 5, "ab" * 32)], 1.0, lambda *missing: told.extend(missing))
         with pytest.raises(ValueError, match=r"it asks for|must be"):
             agent.answer(1, missing=[missing], problem="")
     assert told == []
@@ -237,7 +236,6 @@ class _Host:
         self.waiting: int | None = None
         self._place = place
         self._store = CheckpointStore(str(place / "store"))
-        self._number = 0
 
     def destroy(self) -> None:
         shutil.rmtree(self._place, ignore_errors=True)
@@ -273,9 +271,7 @@ class _Host:
         self.calls.take({"kind": "answered", "call": call, **about}, body)
 
     def answer_find(self, call: int) -> None:
-        self._number += 1
-        newest = self._store.look(str(self.state))
-        self._answer(call, found=None if newest is None else {"number": self._number, **newest}, problem="")
+        self._answer(call, **(self._store.look(str(self.state)) or NOTHING))
 
     def saves(self, step: int, value: int = 1) -> None:
         """Write a checkpoint, and notice it."""
@@ -288,7 +284,7 @@ class _Host:
 def _fetch(host: _Host, copies: CheckpointCopies) -> KeptCheckpoint:
     told: list[Any] = []
     link = CheckpointLink(host.calls.begin, lambda: None)
-    link.find("/w", "state", 0, lambda newest, _: told.append(newest), wait=False)
+    link.find("/w", "state", "", lambda *newest: told.extend(newest), wait=False)
     checkpoint, problems = told[0], list[str]()
     link.fetch(copies, checkpoint.files, problems.append)
     assert problems == [""]

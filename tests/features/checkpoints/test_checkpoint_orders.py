@@ -72,7 +72,7 @@ def test_another_content_is_a_problem_and_not_kept(copies: Copies) -> None:
 @pytest.mark.parametrize("kind", ["place_checkpoint", "find_checkpoint"])
 def test_a_directory_that_is_not_known_here_is_a_problem(copies: Copies, kind: str) -> None:
     place = {"workdirs": ["/work"], "files": [], "age": 1.0}
-    find: dict[str, Any] = {"workdir": "/work", "known": 0, "kept": [], "wait": False}
+    find: dict[str, Any] = {"workdir": "/work", "known": "", "wait": False}
     answer, _ = copies.ask(kind, directory="$SCRATCH", **(place if kind == "place_checkpoint" else find))
     assert answer["problem"] == "$SCRATCH is not known here"
 

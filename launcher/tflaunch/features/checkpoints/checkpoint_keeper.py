@@ -39,7 +39,7 @@ class CheckpointKeeper(Watcher):
         self._restore: Restore | None = None
         self._writer: str | None = None
         self._watched: tuple[str, int] | None = None
-        self._known: dict[str, int] = {}
+        self._known: dict[str, str] = {}
         self._fetched_from: str | None = None
         self._sending: dict[str, KeptCheckpoint] = {}
         self._refusing: set[str] = set()
@@ -100,18 +100,18 @@ class CheckpointKeeper(Watcher):
         directory = directory_of(self._job)
         found = partial(self._found, asked)
         self._watched = asked
-        self._links[host].find(workdir, directory, self._known.get(host, 0), found, wait=True)
+        self._links[host].find(workdir, directory, self._known.get(host, ""), found, wait=True)
 
-    def _found(self, asked: tuple[str, int], found: FoundCheckpoint | None, problem: str) -> None:
+    def _found(self, asked: tuple[str, int], found: FoundCheckpoint | None, mark: str, problem: str) -> None:
         host = asked[0]
         if self._watched == asked:
             self._watched = None
+        self._known[host] = mark
         if found is None:
             if problem:
                 self._warn(host, problem)
             self._go_on()
             return
-        self._known[host] = found.number
         kept = found.kept(host, time.time() - found.age)
 
         def fetched(problem: str) -> None:

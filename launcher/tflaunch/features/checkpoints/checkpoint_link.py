@@ -4,6 +4,7 @@ What waits for a host is forgotten with the link, and begun again by the waiter.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 from tflaunch.agents.calls import Begin, Call, Waiter
@@ -28,9 +29,8 @@ _LONGEST_NAME = 255
 
 
 class FoundCheckpoint(NamedTuple):
-    """A checkpoint on a host: its age in seconds, and the number that its agent uses."""
+    """A checkpoint on a host, and its age in seconds."""
 
-    number: Annotated[int, Range(1, 2**53)]
     name: Annotated[str, _check_name]
     step: Annotated[int, Range(0, 10**15)]
     age: Annotated[float, Range(0, 1e10)]
@@ -41,19 +41,10 @@ class FoundCheckpoint(NamedTuple):
         return KeptCheckpoint("", host, self.name, self.step, written_at, self.files, (host,))
 
 
-class Missing(NamedTuple):
-    """The hashes of files that a host lacks for a checkpoint, or a problem.
-
-    Each hash is mapped to the number of bytes that it has.
-    """
-
-    offsets: Mapping[str, int]
-    problem: str
-
-
-TellFound = Callable[[FoundCheckpoint | None, str], None]
-"""Takes a checkpoint, or why there may be one that cannot be copied."""
-TellMissing = Callable[[Missing], None]
+TellFound = Callable[[FoundCheckpoint | None, str, str], None]
+"""Takes a checkpoint, the mark by which its host tells it from others, and why there may be one that is not copied."""
+TellMissing = Callable[[Mapping[str, int], str], None]
+"""Takes the hashes of the files that a host lacks, each with the number of bytes that it has; or a problem."""
 Done = Callable[[str], None]
 """Takes "" when all files have arrived, or why they have not."""
 
@@ -86,23 +77,23 @@ class CheckpointLink:
         """Ignore the answers to all calls begun so far."""
         self._round += 1
 
-    def find(self, workdir: str, directory: str, known: int, tell: TellFound, *, wait: bool) -> None:
+    def find(self, workdir: str, directory: str, known: str, tell: TellFound, *, wait: bool) -> None:
         """Ask for the newest checkpoint, instead of any earlier request.
 
-        The answer comes at once, or with ``wait`` when there is another one than the last that was found, whose number
-        is ``known`` (0 for none). ``workdir`` is that of the task that writes, as in the plan.
+        The answer comes at once, or with ``wait`` when there is one with another mark than ``known``. ``workdir`` is
+        that of the task that writes, as in the plan.
         """
 
         def answered(message: dict[str, Any], body: bytes) -> None:
             found = message.get("found")
             checkpoint = None if found is None else _read_checkpoint(found)
-            tell(checkpoint, _problem(message))
+            tell(checkpoint, fields.text(message, "mark"), _problem(message))
 
         if self._finding is not None:
             self._finding.end()
-        about = {"workdir": workdir, "directory": directory, "known": known, "wait": wait, "kept": []}
+        about = {"workdir": workdir, "directory": directory, "known": known, "wait": wait}
         # An agent that refuses would do so again: it is not asked for the next one in this attempt.
-        refused = None if wait else lambda why: tell(None, why)
+        refused = None if wait else lambda why: tell(None, "", why)
         self._finding = self.begin("find_checkpoint", Waiter(answered, refused=refused), **about)
 
     def place(
@@ -163,11 +154,11 @@ class CheckpointLink:
     def store(self, copies: CheckpointCopies, files: Sequence[HashedFile], kept: Sequence[str], done: Done) -> None:
         """Send files to the host's store, which removes others than these and ``kept``."""
 
-        def answered(missing: Missing) -> None:
-            if missing.problem:
-                done(missing.problem)
+        def answered(missing: Mapping[str, int], problem: str) -> None:
+            if problem:
+                done(problem)
             else:
-                self.send(copies, files, missing.offsets, done)
+                self.send(copies, files, missing, done)
 
         about = {"digests": [file.sha256 for file in files], "kept": kept}
         self._ask_missing("store_checkpoint", files, answered, about)
@@ -184,9 +175,9 @@ class CheckpointLink:
         sizes = {file.sha256: file.size for file in files}
 
         def answered(message: dict[str, Any], body: bytes) -> None:
-            tell(Missing(read_wanted(message, "missing", sizes), _problem(message)))
+            tell(read_wanted(message, "missing", sizes), _problem(message))
 
-        self.begin(kind, Waiter(answered, refused=lambda why: tell(Missing({}, why))), **about)
+        self.begin(kind, Waiter(answered, refused=partial(tell, {})), **about)
 
 
 def _pieces(copies: CheckpointCopies, file: HashedFile, offset: int) -> Iterator[Piece]:

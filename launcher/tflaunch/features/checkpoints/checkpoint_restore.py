@@ -11,7 +11,7 @@ from tflaunch.core.job_state import Job
 from tflaunch.core.policy import in_gang
 from tflaunch.core.states import CHECKPOINT, HostPhase
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
-from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint, Missing
+from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import TaskPlan
@@ -105,9 +105,9 @@ class Restore:
         if task is not None and (not workdirs or task.host == host):
             workdirs = [workdir_of(job, task)]
         self._asked.add(host)
-        self._links[host].find(workdirs[0], directory_of(job), 0, partial(self._take, host), wait=False)
+        self._links[host].find(workdirs[0], directory_of(job), "", partial(self._take, host), wait=False)
 
-    def _take(self, host: str, found: FoundCheckpoint | None, problem: str) -> None:
+    def _take(self, host: str, found: FoundCheckpoint | None, mark: str, problem: str) -> None:
         self._asked.discard(host)
         self._found[host] = None
         if problem:
@@ -167,11 +167,11 @@ class Restore:
         self._placing.add(host)
         link, files = self._links[host], checkpoint.files
 
-        def placed(missing: Missing) -> None:
-            if missing.problem or (missing.offsets and not rounds):
-                self._refuse(host, missing.problem or "it loses the files of the checkpoint")
-            elif missing.offsets:
-                link.send(self._copies, files, missing.offsets, sent)
+        def placed(missing: Mapping[str, int], problem: str) -> None:
+            if problem or (missing and not rounds):
+                self._refuse(host, problem or "it loses the files of the checkpoint")
+            elif missing:
+                link.send(self._copies, files, missing, sent)
             else:
                 self._placing.discard(host)
                 self._told.add(host)

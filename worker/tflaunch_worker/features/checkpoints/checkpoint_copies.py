@@ -12,7 +12,7 @@ from tflaunch_worker import CHECKPOINTS_NAME, host_vars, offload, schema
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.services import Service
 from tflaunch_worker.features import background
-from tflaunch_worker.features.checkpoints.checkpoint_store import CheckpointStore
+from tflaunch_worker.features.checkpoints.checkpoint_store import NOTHING, CheckpointStore
 from tflaunch_worker.features.file_parts import FilesError
 
 if TYPE_CHECKING:
@@ -27,9 +27,8 @@ class CheckpointCopies(Service):
         "find_checkpoint": {
             "workdir": orders.word,
             "directory": orders.word,
-            "known": schema.integer(),
+            "known": orders.word,
             "wait": schema.flag,
-            "kept": orders.digests,
         },
         "read_checkpoint": {"sha256": orders.digest, "offset": schema.integer()},
         "store_checkpoint": {"kept": orders.digests, "digests": orders.digests},
@@ -47,8 +46,6 @@ class CheckpointCopies(Service):
         self._expand = agent.host.expand_path
         self._store = CheckpointStore(os.path.join(agent.host.directory, CHECKPOINTS_NAME))
         self._end_watch: Callable[[], None] = lambda: None
-        self._last: dict[str, Any] = {}
-        self._found_count = 0
 
     def leave(self) -> None:
         """Stop looking for checkpoints, and remove all copies: the run has ended."""
@@ -56,30 +53,20 @@ class CheckpointCopies(Service):
         self._store.remove()
 
     def find_checkpoint(self, call: Call, message: dict[str, Any]) -> None:
-        """Answer with the newest checkpoint: at once, or with ``wait`` when it is new."""
+        """Answer with the newest checkpoint: at once, or with ``wait`` when its mark is not the ``known`` one."""
         self._end_watch()
-        self._store.retain(message["kept"])
+        self._store.retain(())
         try:
             directory = os.path.join(self._expand(message["workdir"]), self._expand(message["directory"]))
         except host_vars.UnknownValueError as unknown:
-            call.answer(found=None, problem=str(unknown))
+            call.answer(**{**NOTHING, "problem": str(unknown)})
             return
 
-        def answer(found: dict[str, Any] | None) -> None:
-            self._last = {}
-            if found is not None:
-                self._found_count += 1
-                number = None if "problem" in found else self._found_count
-                self._last = {"number": number, "directory": directory, "stamps": found.pop("stamps")}
-            problem = "" if found is None else found.pop("problem", "")
-            told = {"number": self._found_count, **found} if found else None
-            call.answer(found=told, problem=problem)
+        def answer(captured: dict[str, Any] | None) -> None:
+            call.answer(**(captured or NOTHING))
 
         if message["wait"]:
-            last = self._last.get("number")  # None for one that could not be copied, which is not tried again
-            is_known = self._last.get("directory") == directory and last in (None, message["known"])
-            seen = self._last["stamps"] if is_known else None
-            watch = lambda: self._store.watch(directory, seen)  # noqa: E731
+            watch = lambda: self._store.watch(directory, message["known"])  # noqa: E731
             self._end_watch = call.when_ended = background.run_in_background(self.agent.loop, watch, answer)
         else:
             offload.run_in_fork(self.agent.loop, lambda: self._store.look(directory), answer)

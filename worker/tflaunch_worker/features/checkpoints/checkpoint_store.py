@@ -6,6 +6,8 @@ the program may overwrite or remove its own at any time.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import time
@@ -33,6 +35,9 @@ _RATE = 128e6  # bytes per second that are read while a program trains
 _SHORTEST, _SHARE = 0.2, 50  # seconds between two searches, and the least multiple of the duration of a search
 _ARRIVING, _CAPTURED = ".arriving-", ".captured"
 _STAGING = ".tflaunch-restoring-"
+
+NOTHING = {"found": None, "mark": "", "problem": ""}
+"""What `CheckpointStore.capture` returns of a checkpoint, if there is none."""
 
 
 class CheckpointStore:
@@ -78,12 +83,10 @@ class CheckpointStore:
 
     # ---- in a fork: these may take long
 
-    def watch(self, directory: str, seen: list[Any] | None) -> dict[str, Any]:
-        """Wait for a checkpoint other than ``seen``; return the newest as `capture` does.
+    def watch(self, directory: str, known: str) -> dict[str, Any]:
+        """Wait for a checkpoint with another mark than ``known``; return it as `capture` does.
 
-        Args:
-            directory: where the program writes; it may not exist yet.
-            seen: the stamps of the last one, as `capture` returned them.
+        ``directory``: where the program writes; it may not exist yet.
         """
         while True:
             began_at = time.monotonic()
@@ -91,7 +94,7 @@ class CheckpointStore:
                 found = saved_checkpoints.find_newest(directory, is_quiet=False)
             except saved_checkpoints.UnfinishedError:
                 found = None
-            if found is not None and _stamps(found) != seen:
+            if found is not None and _mark_of(found) != known:
                 if sum(size for size, _, _ in found.files.values()) > _SMALL:
                     background.yield_to_others()
                 captured = self.capture(directory, found, _RATE)
@@ -113,9 +116,10 @@ class CheckpointStore:
             rate: maximum bytes per second to read, None for no limit.
 
         Returns:
-            Its name, step, age in seconds, files as [path, size, SHA-256], and stamps; or "problem" and stamps.
+            ``found``: its name, step, age in seconds, and files as [path, size, SHA-256]; or None and a ``problem``.
+            ``mark``: a hash by which it differs from others.
         """
-        files = []
+        files, mark = [], _mark_of(found)
         try:
             os.makedirs(self._directory, mode=0o700, exist_ok=True)
             for path, stamp in found.files.items():
@@ -124,10 +128,10 @@ class CheckpointStore:
                     return None
                 files.append([path, stamp[0], digest])
         except OSError as error:
-            return {"problem": reason_of(error, directory), "stamps": _stamps(found)}
+            return {"found": None, "mark": mark, "problem": reason_of(error, directory)}
         age = max(time.time() - found.written_at, 0.0)
         about = {"name": found.name, "step": found.step, "age": age, "files": files}
-        return {**about, "stamps": _stamps(found)}
+        return {"found": about, "mark": mark, "problem": ""}
 
     def _capture(self, directory: str, path: str, stamp: Stamp, rate: float | None) -> str | None:
         """Copy a file into the store; return its hash, None if it was changed or removed."""
@@ -188,8 +192,8 @@ class CheckpointStore:
             file_trees.remove_tree(staging)
 
 
-def _stamps(found: Found) -> list[Any]:
-    return [[path, *stamp] for path, stamp in found.files.items()]
+def _mark_of(found: Found) -> str:
+    return hashlib.sha256(json.dumps(found.files).encode("ascii")).hexdigest()
 
 
 def _is_there(directory: str, path: str, size: int, digest: str) -> bool:
