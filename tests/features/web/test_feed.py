@@ -45,12 +45,14 @@ def test_a_run_that_no_page_shows_is_not_asked(followed: tuple[SimulatedRun, Pat
 
     async def look() -> None:
         feeds = Feeds()
-        feed, changed = feeds.enter(directory)
+        feed = feeds[directory]
+        changed = feed.enter()
         await newer_status(feed, changed)
         feed.leave(changed)
         assert await asyncio.to_thread(run.is_left.wait, PATIENCE)
         asked = run.asked
-        again, changed = feeds.enter(directory)
+        again = feeds[directory]
+        changed = again.enter()
         assert again is not feed
         await newer_status(again, changed)
         assert run.asked - asked in (1, 2)  # the second one may be on its way
@@ -73,11 +75,12 @@ def test_a_run_that_ends_while_it_is_asked_is_shown_as_ended(
     monkeypatch.setattr("tflaunch.features.web.feed.current_status", ask_and_end)
 
     async def look() -> None:
-        feed, changed = Feeds().enter(directory)
+        feed = Feeds()[directory]
+        changed = feed.enter()
         while not feed.is_over:
             await asyncio.wait_for(changed.wait(), PATIENCE)
             changed.clear()
-        status = json.loads(feed.pieces["status"].event.partition(b"data: ")[2])
+        status = json.loads(feed.pieces["status"].partition(b"data: ")[2])
         assert (status["supervisor"] == "alive", status["exit_code"]) == (False, 143)
         feed.leave(changed)
 
@@ -89,10 +92,10 @@ def test_pages_of_one_run_share_what_follows_it(followed: tuple[SimulatedRun, Pa
 
     async def look() -> None:
         feeds = Feeds()
-        first, changed = feeds.enter(directory)
-        second, also_changed = feeds.enter(directory)
-        assert second is first
-        second.leave(also_changed)
+        first = feeds[directory]
+        changed, also_changed = first.enter(), feeds[directory].enter()
+        assert feeds[directory] is first
+        first.leave(also_changed)
         await newer_status(first, changed)
         first.leave(changed)
 

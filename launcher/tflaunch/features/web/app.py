@@ -180,16 +180,17 @@ class _Server:
 
 
 async def _run_events(feeds: Feeds, directory: Path, logs: LogFeed | None) -> AsyncIterator[bytes]:
-    versions: dict[str, int] = {}
-    feed, changed = feeds.enter(directory)
+    sent: dict[str, bytes] = {}
+    feed = feeds[directory]
+    changed = feed.enter()
     try:
         while True:
             changed.clear()
             is_over = feed.is_over
-            for name, piece in list(feed.pieces.items()):
-                if versions.get(name) != piece.version:
-                    versions[name] = piece.version
-                    yield piece.event
+            for name, event in list(feed.pieces.items()):
+                if sent.get(name) is not event:
+                    sent[name] = event
+                    yield event
             if logs is not None:
                 for event in await run_in_threadpool(logs.events, is_over):
                     yield event

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tflaunch import records
 from tflaunch.client.observer import Observer, current_status
@@ -38,13 +38,6 @@ ShownLine = tuple[float, str, int, str]
 """Time, task, attempt and text of a line."""
 
 
-class Piece(NamedTuple):
-    """Part of a run's page as a stream event; ``version`` is unique within a feed."""
-
-    version: int
-    event: bytes
-
-
 def encode_event(name: str, text: str) -> bytes:
     """Return an event of a stream; ``text`` is JSON."""
     return f"event: {name}\ndata: {text}\n\n".encode()
@@ -53,21 +46,20 @@ def encode_event(name: str, text: str) -> bytes:
 class RunFeed:
     """Feed of one run until it ends or has no page any more; calls ``forget`` then.
 
-    ``pieces`` are the newest ``status``, ``timeline``, ``machines`` (what is known of each host) and, if the run cannot
-    be read, ``trouble``. Pages enter and leave in the server's event loop, which alone decides that no page is left any
-    more.
+    ``pieces`` are the newest events of a stream: ``status``, ``timeline``, ``machines`` (what is known of each host)
+    and, if the run cannot be read, ``trouble``. Pages enter and leave in the server's event loop, which alone decides
+    that no page is left any more.
     """
 
     def __init__(self, directory: Path, forget: Callable[[], object]) -> None:
         self.directory = directory
-        self.pieces: dict[str, Piece] = {}
+        self.pieces: dict[str, bytes] = {}
         self.is_over = False
         """Whether nothing will change any more."""
         self._loop = asyncio.get_running_loop()
         self._forget = forget
         self._is_forgotten = threading.Event()
         self._pages: set[asyncio.Event] = set()
-        self._version = 0
         self._messages: list[tuple[float, str]] = []
         self._timeline = Timeline()
         self._gpus: dict[str, int | None] = {}
@@ -153,10 +145,8 @@ class RunFeed:
 
     def _publish(self, name: str, value: dict[str, Any]) -> None:
         event = encode_event(name, json.dumps(value, separators=(",", ":")))
-        earlier = self.pieces.get(name)
-        if earlier is None or earlier.event != event:
-            self._version += 1
-            self.pieces[name] = Piece(self._version, event)
+        if self.pieces.get(name) != event:
+            self.pieces[name] = event
         self._wake()
 
     def _wake(self) -> None:
@@ -168,18 +158,13 @@ class RunFeed:
             changed.set()
 
 
-class Feeds:
-    """The feeds of all runs that pages show."""
+class Feeds(dict[Path, RunFeed]):
+    """The feeds of all runs that pages show, by the directories of the runs."""
 
-    def __init__(self) -> None:
-        self._feeds: dict[Path, RunFeed] = {}
-
-    def enter(self, directory: Path) -> tuple[RunFeed, asyncio.Event]:
-        """Enter a page into a run's feed, in the event loop; return feed and event."""
-        if directory not in self._feeds:
-            self._feeds[directory] = RunFeed(directory, partial(self._feeds.pop, directory))
-        feed = self._feeds[directory]
-        return feed, feed.enter()
+    def __missing__(self, directory: Path) -> RunFeed:
+        """Begin to follow a run, in the event loop."""
+        feed = self[directory] = RunFeed(directory, partial(self.pop, directory))
+        return feed
 
 
 class LogFeed:
