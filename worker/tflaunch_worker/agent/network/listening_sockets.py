@@ -137,7 +137,12 @@ def from_tables(directory: str = "/proc/net") -> Iterator[Listener]:
         for line in (procfs.read(f"{directory}/{table}") or "").splitlines()[1:]:
             words = line.split()
             if len(words) > 9 and int(words[3], 16) == _LISTENING:
-                address, _, port = words[1].rpartition(":")
-                numbers = [int(address[place : place + 8], 16) for place in range(0, len(address), 8)]
-                packed = struct.pack(f"={len(numbers)}I", *numbers)
-                yield Listener(int(port, 16), int(words[9]), socket.inet_ntop(family, packed))
+                address, port = read_address(words[1], family)
+                yield Listener(port, int(words[9]), address)
+
+
+def read_address(text: str, family: int) -> tuple[str, int]:
+    """Return an address and a port as the kernel's tables write them."""
+    address, _, port = text.rpartition(":")
+    numbers = [int(address[place : place + 8], 16) for place in range(0, len(address), 8)]
+    return socket.inet_ntop(family, struct.pack(f"={len(numbers)}I", *numbers)), int(port, 16)

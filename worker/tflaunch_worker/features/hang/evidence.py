@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 from functools import partial
 from typing import Any, Callable, ClassVar, Dict, List
 
 from tflaunch_worker import procfs
 from tflaunch_worker.agent.calls import Call
+from tflaunch_worker.agent.network import listening_sockets
 from tflaunch_worker.agent.services import AgentParts, Service
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.features import python_stacks
-from tflaunch_worker.features.hang.traffic import Traffic, sockets_of
+from tflaunch_worker.features.hang.traffic import Traffic, namespace_of, sockets_of
 from tflaunch_worker.features.python_runtime import UnreadableError
 from tflaunch_worker.inspect.usage import owners_of
 
@@ -87,15 +87,17 @@ class EvidenceCollector:
 
     def _tell(self, before: dict[str, list[_Sample]], after: dict[str, list[_Sample]]) -> None:
         earlier = {sample.pid: sample for samples in before.values() for sample in samples}
-        facts, tables, traffic = {}, _ConnectionTables(), Traffic()
+        facts: Facts = {}
+        tables: dict[str, dict[int, dict[str, Any]]] = {"": {}}  # by network namespace; "" is that of a dead process
+        traffic = Traffic()
         for task, samples in after.items():
-            facts[task] = [
-                {
-                    **_compare(sample, earlier.get(sample.pid), tables.seen_by(sample.pid)),
-                    "traffic": traffic.of(sample.pid),
-                }
-                for sample in samples
-            ]
+            facts[task] = []
+            for sample in samples:
+                namespace = namespace_of(sample.pid)
+                if namespace not in tables:
+                    tables[namespace] = _connections(f"/proc/{sample.pid}/net")
+                process = _compare(sample, earlier.get(sample.pid), tables[namespace])
+                facts[task].append({**process, "traffic": traffic.of(sample.pid)})
             left = _MOST_FRAMES
             for process in facts[task]:
                 for thread in process["threads"]:
@@ -248,23 +250,6 @@ def _compare(sample: _Sample, earlier: _Sample | None, table: dict[int, dict[str
     }
 
 
-class _ConnectionTables:
-    """The TCP sockets of this machine, read once per network namespace."""
-
-    def __init__(self) -> None:
-        self._tables: dict[str, dict[int, dict[str, Any]]] = {}
-
-    def seen_by(self, pid: int) -> dict[int, dict[str, Any]]:
-        """Return the sockets in the namespace of a process by their inodes."""
-        try:
-            namespace = os.readlink(f"/proc/{pid}/ns/net")
-        except OSError:
-            return {}  # it is gone
-        if namespace not in self._tables:
-            self._tables[namespace] = _connections(f"/proc/{pid}/net")
-        return self._tables[namespace]
-
-
 def _connections(directory: str) -> dict[int, dict[str, Any]]:
     """Return a namespace's TCP sockets, listening or connected, by their inodes."""
     found = {}
@@ -286,13 +271,10 @@ def _connections(directory: str) -> dict[int, dict[str, Any]]:
 
 
 def _address(text: str, family: int) -> str:
-    address, _, port = text.partition(":")
-    numbers = [int(address[at : at + 8], 16) for at in range(0, len(address), 8)]
-    packed = struct.pack(f"={len(numbers)}I", *numbers)
-    if family == socket.AF_INET6 and packed[:12] == b"\0" * 10 + b"\xff\xff":
-        return f"{socket.inet_ntop(socket.AF_INET, packed[12:])}:{int(port, 16)}"
-    shown = socket.inet_ntop(family, packed)
-    return f"{f'[{shown}]' if family == socket.AF_INET6 else shown}:{int(port, 16)}"
+    address, port = listening_sockets.read_address(text, family)
+    if "." in address:  # of IPv4, also in a socket of IPv6
+        return f"{address.rpartition(':')[2]}:{port}"
+    return f"[{address}]:{port}"
 
 
 class TaskEvidence(Service):

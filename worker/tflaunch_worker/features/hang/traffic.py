@@ -23,7 +23,7 @@ class Traffic:
     """The traffic of this host's processes at one moment."""
 
     def __init__(self) -> None:
-        self._namespace = _namespace_of("self")
+        self._namespace = namespace_of("self")
         self._sockets = {**_read_sockets(socket.AF_INET), **_read_sockets(socket.AF_INET6)}
 
     def of(self, pid: int) -> int:
@@ -34,7 +34,7 @@ class Traffic:
         words = (procfs.read(f"/proc/{pid}/io") or "").split()
         total = sum(int(words[words.index(name) + 1]) for name in ("rchar:", "wchar:") if name in words)
         total += _PAGE * _major_faults(pid)
-        if _namespace_of(pid) != self._namespace:
+        if namespace_of(pid) != self._namespace:
             return total + _octets(pid)
         return total + sum(self._sockets.get(inode, 0) for inode in sockets_of(pid))
 
@@ -45,11 +45,12 @@ def _major_faults(pid: int) -> int:
     return int(words[9]) if words else 0
 
 
-def _namespace_of(pid: int | str) -> str:
+def namespace_of(pid: int | str) -> str:
+    """Return what names the network namespace of a process; "" if the process is gone."""
     try:
         return os.readlink(f"/proc/{pid}/ns/net")
     except OSError:
-        return ""  # it is gone
+        return ""
 
 
 def sockets_of(pid: int) -> set[int]:
