@@ -11,6 +11,7 @@ import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options
 from tflaunch.cli.arguments.spec import POSITIVE, Duration, json_option, print_json, read_file, say, set_option, warn
+from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.explain.wording import counted
 from tflaunch.store.run_dir import home
@@ -100,17 +101,14 @@ def _plan(spec: Path | None, python: str, roles: ClusterOptions, settings: tuple
 
     if spec is not None:
         file = read_file(spec)
-        source, directory = file.source, file.directory
-        loaded = load.load_spec(file, settings, environ=os.environ)
     else:
-        source, directory = _SOURCE, Path()
         data = {"name": "warm", "cluster": cluster_of(roles), "command": [python, "-c", "pass"]}
-        loaded = load.spec_from_data(source, load.apply_settings(source, data, settings), os.environ, directory)
-    if not loaded.warm:
-        loaded = loaded.model_copy(update={"warm": _IDLE})
-    loaded, warnings = prepare.complete(source, directory, loaded)
-    warn(source, warnings)
-    return prepare.make_plan(directory, loaded)
+        file = SpecFile(_SOURCE, Path(), ".json", json.dumps(data))
+    if not load.load_spec(file, settings, environ=os.environ).warm:
+        settings = (*settings, f"warm={_IDLE}")
+    plan, warnings = prepare.plan_spec(file, settings)
+    warn(file.source, warnings)
+    return plan
 
 
 def _show(found: list[WarmServer], problems: list[str], is_stop: bool, as_json: bool) -> int:
