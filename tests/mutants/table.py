@@ -393,9 +393,9 @@ MUTANTS: Mapping[str, Edit] = {
         "features.uploads.Upload._send_more", "self._room and", "", Suite("features/code/test_code.py")
     ),
     "the last part of a checkpoint is not marked": Edit(
-        "features.checkpoints.checkpoint_link._pieces",
-        "offset + len(data) >= file.size",
-        "offset + len(data) > file.size",
+        "features.uploads.pieces_of",
+        "offset + len(data) >= size",
+        "offset + len(data) > size",
         Suite("features/checkpoints/test_checkpoint_copies.py"),
     ),
     "a file of a checkpoint may lie below another": Edit(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from simulator.file_system import FileSystem, OsCalls, TreeCalls
 from simulator.host import SimCheckpointCopies, SimEvidenceCollector, SimOomWatch, SimVitals
 from tflaunch import private_files
-from tflaunch.features.code import user_code
+from tflaunch.features import uploads
 from tflaunch.store import log_index, log_reader, log_sink, log_writer
 from tflaunch.tui import backlog
 from tflaunch_worker import orphans, process_ends, process_state, procfs, spawn
@@ -46,7 +46,7 @@ _SIZES = (
     (task_output, "SEGMENT", 8192),
     (task_output, "NEAR", 4096),
     (task_output, "PIECE", 1024),
-    (user_code, "PART", 1000),
+    (uploads, "PART", 1000),
     (backlog, "MEMORY", 2000),
     (backlog, "MOST_BEHIND", 30000),
     (backlog, "_SEGMENT", 6000),

@@ -103,20 +103,20 @@ def test_an_upload_is_over_when_all_is_answered_or_a_piece_is_not_taken() -> Non
     agent, done = PlayedAgent(), list[tuple[object, str]]()
 
     def upload() -> None:
-        pieces = iter([Piece({"number": number}, b"x") for number in range(5)])
+        pieces = iter([Piece({"number": number}, b"x") for number in range(10)])
         note = lambda answer, problem: done.append((answer.get("n"), problem))  # noqa: E731
-        Upload(agent.calls.begin, "write", pieces, note, 2).send()
+        Upload(agent.calls.begin, "write", pieces, note).send()
 
     upload()
-    for number in range(1, 6):
-        assert len(agent.sent) == min(number + 1, 5)
+    for number in range(1, 11):
+        assert len(agent.sent) == min(number + 7, 10)
         agent.answer(number, n=number)
-    assert done == [(5, "")]
+    assert done == [(10, "")]
     upload()
-    agent.answer(6, n=6, problem="no\x1broom")
-    agent.answer(7, n=7)
-    assert done[1:] == [(6, "no\\x1broom")]
-    assert len(agent.sent) == 7
+    agent.answer(11, n=11, problem="no\x1broom")
+    agent.answer(12, n=12)
+    assert done[1:] == [(11, "no\\x1broom")]
+    assert len(agent.sent) == 18
 
 
 def test_an_agent_answers_only_who_still_waits() -> None:

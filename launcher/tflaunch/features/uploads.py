@@ -4,6 +4,7 @@ That keeps heartbeats punctual on a slow link.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from tflaunch.agents.calls import Begin, Waiter
@@ -13,6 +14,10 @@ from tflaunch_worker import fields, schema
 from tflaunch_worker.agent import orders
 from tflaunch_worker.readable import printable
 
+PART = 64 * 1024
+"""Bytes of a file in one piece."""
+
+_AHEAD = 8  # pieces: few enough that a slow link still delivers heartbeats in time
 _LONGEST_PROBLEM = 500
 
 
@@ -65,18 +70,30 @@ class Piece(NamedTuple):
     body: bytes = b""
 
 
+def pieces_of(path: Path, sha256: str, size: int, offset: int) -> Iterator[Piece]:
+    """Yield a file's parts from an offset up to its recorded size; the agent detects other content.
+
+    Raises:
+        OSError: it can no longer be read.
+    """
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        while True:
+            data = stream.read(min(PART, size - offset))
+            is_last = offset + len(data) >= size or not data
+            yield Piece({"sha256": sha256, "offset": offset, "is_last": is_last}, data)
+            if is_last:
+                return
+            offset += len(data)
+
+
 class Upload:
     """Brings pieces to a host, in order; once the link is lost, nothing is called."""
 
     def __init__(
-        self,
-        begin: Begin,
-        kind: str,
-        pieces: Iterator[Piece],
-        done: Callable[[dict[str, Any], str], None],
-        ahead: int = 1,
+        self, begin: Begin, kind: str, pieces: Iterator[Piece], done: Callable[[dict[str, Any], str], None]
     ) -> None:
-        """Prepare calls of a kind for pieces, of which ``ahead`` may wait for their answers.
+        """Prepare calls of a kind for pieces, of which a few may wait for their answers.
 
         ``pieces`` raises OSError if what is sent can no longer be read. ``done`` takes the last answer, and "" if all
         has arrived, or why it has not.
@@ -85,7 +102,7 @@ class Upload:
         self._kind = kind
         self._pieces = pieces
         self._done = done
-        self._ahead = self._room = ahead
+        self._room = _AHEAD
         self._is_over = False
 
     def send(self) -> None:
@@ -104,7 +121,7 @@ class Upload:
         except OSError as error:
             self._finish(answer, describe_os_error(error))
             return
-        if self._room == self._ahead and not self._is_over:
+        if self._room == _AHEAD and not self._is_over:
             self._finish(answer, "")
 
     def _answered(self, message: dict[str, Any], body: bytes) -> None:

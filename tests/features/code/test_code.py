@@ -14,7 +14,8 @@ from support.joined_host import Host, joined_host
 from support.played_agent import PlayedAgent
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.code import user_code
-from tflaunch.features.code.user_code import PART, Code, CodeUpload, File, gather, read_copy
+from tflaunch.features.code.user_code import Code, CodeUpload, File, gather, read_copy
+from tflaunch.features.uploads import PART
 from tflaunch.plan.model import SyncPlan
 
 _HASH = "ab" * 32

@@ -19,7 +19,6 @@ from tflaunch.features.uploads import HashedFile
 from tflaunch.records import as_json, read_record
 from tflaunch.store.run_dir import PARTS_NAME
 from tflaunch_worker import file_trees, wire
-from tflaunch_worker.features.file_parts import PART
 
 _INDEX, _NEW = "index.json", ".new"
 _RESERVE = 256 * 1024 * 1024  # bytes that stay free for logs and journal
@@ -126,8 +125,8 @@ class CheckpointCopies:
         wanted = set(files)
         return next((each for each in reversed(self.kept) if set(each.files) == wanted), None)
 
-    def read(self, file: HashedFile, offset: int) -> bytes:
-        """Return a part of a file.
+    def path_of(self, file: HashedFile) -> Path:
+        """Return the path of a file's content.
 
         Raises:
             OSError: it is not here any more.
@@ -135,9 +134,7 @@ class CheckpointCopies:
         path = self._path(file)
         if path is None:
             raise FileNotFoundError(2, "is missing", str(self._directory / file.path))
-        with path.open("rb") as stored:
-            stored.seek(offset)
-            return stored.read(min(PART, file.size - offset))
+        return path
 
     def _path(self, file: HashedFile) -> Path | None:
         """Return the path of a file's content in a checkpoint; None if no copy has it."""

@@ -11,7 +11,7 @@ from tflaunch.agents.calls import Begin, Call, Waiter
 from tflaunch.errors import describe_os_error
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
 from tflaunch.features.fetched_files import FetchedFile
-from tflaunch.features.uploads import HashedFile, Piece, Upload, read_wanted
+from tflaunch.features.uploads import HashedFile, Piece, Upload, pieces_of, read_wanted
 from tflaunch.records import Range, read_record
 from tflaunch_worker import fields
 from tflaunch_worker.features.checkpoints.saved_checkpoints import MOST_FILES
@@ -168,8 +168,12 @@ class CheckpointLink:
     ) -> None:
         """Bring the files with these hashes to the host, each from an offset on."""
         wanted = {file.sha256: file for file in files}
-        pieces = (piece for digest, offset in offsets.items() for piece in _pieces(copies, wanted[digest], offset))
-        Upload(self.begin, "write_checkpoint", pieces, lambda _, problem: done(problem)).send()
+
+        def pieces() -> Iterator[Piece]:
+            for digest, offset in offsets.items():
+                yield from pieces_of(copies.path_of(wanted[digest]), digest, wanted[digest].size, offset)
+
+        Upload(self.begin, "write_checkpoint", pieces(), lambda _, problem: done(problem)).send()
 
     def _ask_missing(self, kind: str, files: Sequence[HashedFile], tell: TellMissing, about: dict[str, Any]) -> None:
         sizes = {file.sha256: file.size for file in files}
@@ -178,18 +182,6 @@ class CheckpointLink:
             tell(read_wanted(message, "missing", sizes), _problem(message))
 
         self.begin(kind, Waiter(answered, refused=partial(tell, {})), **about)
-
-
-def _pieces(copies: CheckpointCopies, file: HashedFile, offset: int) -> Iterator[Piece]:
-    """Yield the parts of a file from an offset on; raise OSError if it is unreadable."""
-    is_last = False
-    while not is_last:
-        data = copies.read(file, offset)
-        is_last = offset + len(data) >= file.size
-        if not data and not is_last:
-            raise OSError(f"{file.path} is shorter than it was")
-        yield Piece({"sha256": file.sha256, "offset": offset, "is_last": is_last}, data)
-        offset += len(data)
 
 
 def _problem(message: dict[str, Any]) -> str:

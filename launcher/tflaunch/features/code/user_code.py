@@ -19,15 +19,13 @@ from typing import Any, NamedTuple
 from tflaunch import private_files
 from tflaunch.agents.calls import Begin
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.features.uploads import Piece, Upload, read_wanted
+from tflaunch.features.uploads import Piece, Upload, pieces_of, read_wanted
 from tflaunch.plan.model import FUNCTION_DIRECTORY, Plan, SyncPlan
 from tflaunch_worker import wire
 from tflaunch_worker.features.file_parts import hash_file, leads_through
 from tflaunch_worker.function import SEARCHED
 
 _MOST_FILES = 50_000  # the list of their hashes must fit into one message
-PART = 64 * 1024
-"""Bytes of a file in one frame."""
 DIRECTORY = "code"
 """The directory of the copies, in that of a run."""
 MOST_COPIED = 16 << 20
@@ -35,7 +33,6 @@ MOST_COPIED = 16 << 20
 
 _NAME = "code.json"  # the file that says what the code has, and where its contents are
 _OFFERED_AT_ONCE = 200  # files, which fit into one message even with the longest paths
-_AHEAD = 8  # parts: few enough that a slow link still delivers heartbeats in time
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -202,15 +199,8 @@ class Code(NamedTuple):
             OSError: a file can no longer be read.
         """
         files = {file.sha256: file for file in self.files}
-        for sha256, present in wanted:
-            file, offset, is_last = files[sha256], present, False
-            with self.source_of(file).open("rb") as stream:
-                stream.seek(offset)
-                while not is_last:
-                    data = stream.read(min(PART, file.size - offset))  # up to its recorded size: it may grow
-                    is_last = offset + len(data) >= file.size or not data
-                    yield Piece({"sha256": file.sha256, "offset": offset, "is_last": is_last}, data)
-                    offset += len(data)
+        for sha256, offset in wanted:
+            yield from pieces_of(self.source_of(files[sha256]), sha256, files[sha256].size, offset)
 
     def upload(self, begin: Begin, failed: Callable[[str], None]) -> CodeUpload:
         """Return an upload to one agent, which begins calls with ``begin``."""
@@ -262,7 +252,7 @@ class CodeUpload:
 
     def offer(self) -> None:
         """Offer all files to the agent; repeated over each new link."""
-        self._send(Upload(self._begin, "offer_files", self._code.offers(), self._offered, _AHEAD))
+        self._send(Upload(self._begin, "offer_files", self._code.offers(), self._offered))
 
     def stop(self) -> None:
         """Send nothing any more."""
@@ -276,7 +266,7 @@ class CodeUpload:
     def _offered(self, answer: dict[str, Any], problem: str) -> None:
         sizes = {file.sha256: file.size for file in self._code.files}
         parts = self._code.parts(read_wanted(answer, "wanted", sizes).items())
-        self._send(Upload(self._begin, "write_file", parts, self._sent, _AHEAD))
+        self._send(Upload(self._begin, "write_file", parts, self._sent))
 
     def _sent(self, answer: dict[str, Any], problem: str) -> None:
         if problem:
