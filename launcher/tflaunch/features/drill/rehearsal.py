@@ -172,8 +172,10 @@ class _Watched:
         return max((point.step for point in self._last_points()), default=0.0)
 
     def _last_points(self) -> Iterator[Point]:
-        trails = (trail for task, trail in self.trails.items() if not is_evaluator(task))
-        return (point for trail in trails if (point := last_point(trail, self._source)) is not None)
+        """Yield the last point of each task that trains, of its last attempt."""
+        for trail in (trail for task, trail in self.trails.items() if not is_evaluator(task)):
+            if lives := trail.lives(self._source or trail.source() or SOURCES[0]):
+                yield lives[-1].points[-1]
 
     def _waits(self) -> bool:
         """Whether the fault is still to come, or what was struck has not come as far again."""
@@ -195,12 +197,6 @@ class _Watched:
             if control_client.request_signal(run.directory, fault.signal, fault.tasks):
                 self.struck_at = now
                 say(f"{fault}, at step {self._step():g}")
-
-
-def last_point(trail: Trail, source: str) -> Point | None:
-    """Return the last point of a task's last attempt, None before its first; ``source``: "" for the most detailed."""
-    lives = trail.lives(source or trail.source() or SOURCES[0])
-    return lives[-1].points[-1] if lives else None
 
 
 def _newest_saved(directory: Path) -> Saved | None:
