@@ -55,11 +55,7 @@ class Return(NamedTuple):
 def judge(calm: Rehearsal, struck: Rehearsal, fault: Fault, second: Rehearsal | None = None) -> Verdict:
     """Return what a training that was struck shows beside one that was not.
 
-    Args:
-        calm: the training that nothing was done to.
-        struck: the one with the fault.
-        fault: what was done.
-        second: another one that nothing was done to; it tells how far such runs differ.
+    ``second``: another one that nothing was done to; it tells how far such runs differ.
     """
     if struck.struck_at is None:
         text = f"the training ended before step {fault.step:g}, so nothing was done to it"

@@ -75,10 +75,7 @@ def drill_directory(*, is_kept: bool) -> Iterator[Path]:
 def copy_directory(source: Path, target: Path, *, with_single: bool) -> list[str]:
     """Copy a directory without caches and checkpoints; links that lead out of it stay links to there.
 
-    Args:
-        source: the directory.
-        target: the copy, which does not exist yet.
-        with_single: whether checkpoints that are not one of several of a training are copied, too.
+    ``with_single``: checkpoints that are not one of several of a training are copied, too.
 
     Returns:
         The checkpoints that were left out.

@@ -49,13 +49,9 @@ class Stacks(NamedTuple):
 
 
 def verdict(status: Status, evidence: Mapping[str, Evidence], is_over: bool = False) -> Verdict:
-    """Return why the run does not go on, as far as the evidence shows it.
+    """Return why the run does not go on, as far as the evidence about its tasks shows it.
 
-    Args:
-        status: the run's status.
-        evidence: what the agents found, by task.
-        is_over: whether a limit of their silence is over: then tasks that wait are to blame, even if none waits for
-            them.
+    ``is_over``: a limit of their silence is over: then tasks that wait are to blame, even if none waits for them.
     """
     positions = [position_of(task, evidence.get(task.task)) for task in status.tasks]
     groups = grouped([at for at in positions if at.kind is not Kind.ENDED])

@@ -26,13 +26,7 @@ _REORDERS = ("insert", "pop", "remove", "reverse")
 
 
 def describe(name: str, functions: Sequence[FunctionType], data: bytes) -> dict[str, object]:
-    """Return a function's ``imports``, and the ``reason`` against early ones, or "".
-
-    Args:
-        name: the function's.
-        functions: those that are pickled by value.
-        data: the pickle.
-    """
+    """Return a function's ``imports``, and the ``reason`` against early ones; see `TaskStarter`."""
     reason = _reason_against(functions, data)
     return {"imports": sorted(_find_imports(functions, data)), "reason": reason and f"{name} {reason}"}
 

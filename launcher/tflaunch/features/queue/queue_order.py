@@ -157,10 +157,8 @@ class Verdict(NamedTuple):
 def decide(waiting: Mapping[str, Shares], holders: Mapping[str, Shares | None], slots: int) -> Iterator[Verdict]:
     """Yield what happens to each run that waits.
 
-    Args:
-        waiting: what they need, the oldest first.
-        holders: what other runs hold; None if that is not known yet.
-        slots: how many runs may be on a machine at once, apart from those that have GPUs of their own there.
+    ``waiting``: what they need, the oldest first; ``holders``: what other runs hold, None if that is not known yet;
+    ``slots``: how many runs may be on a machine at once, apart from those that have GPUs of their own there.
     """
     unknown = tuple(run for run, shares in holders.items() if shares is None)
     on_machine: dict[str, list[tuple[str, Share]]] = {}

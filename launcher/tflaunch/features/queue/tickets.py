@@ -90,10 +90,7 @@ def _tickets_directory() -> Path:
 
 
 def issue(runs: Sequence[tuple[Path, Mapping[str, Share], Mapping[str, str]]]) -> tuple[Path, int]:
-    """Queue runs; return their ticket, and the descriptor that holds its lock.
-
-    Args:
-        runs: their directories, what each needs of each machine, and its values of `--matrix`.
+    """Queue runs, with their needs and values of `--matrix`; return their ticket, and the descriptor of its lock.
 
     Raises:
         OSError: the disk is full, for instance.

@@ -151,10 +151,8 @@ class CheckpointStore:
     def place(self, directories: list[str], files: list[list[Any]], age: float) -> dict[str, Any]:
         """Put a checkpoint into directories that lack it and in which no program writes.
 
-        Args:
-            directories: the directories.
-            files: [path, size, SHA-256] of each file; what refers to others comes last.
-            age: how many seconds ago it was written.
+        ``files``: [path, size, SHA-256] of each, what refers to others last; ``age``: how many seconds ago it was
+        written.
 
         Returns:
             ``missing``: hashes of the files that have to be sent first; or ``problem``: why it could not be put there.

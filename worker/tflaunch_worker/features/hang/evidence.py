@@ -49,11 +49,8 @@ class EvidenceCollector:
     def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[Facts], None]) -> None:
         """Call ``answer`` after `BETWEEN` seconds with the processes of each task.
 
-        A question during another one gets the same answer.
-
-        Args:
-            pids: returns the leading process of each living task; called for each sample.
-            answer: gets the fields of `tflaunch.features.hang.evidence.Process` of each process.
+        A question during another one gets the same answer. ``pids`` returns the leading process of each living task,
+        for each sample; the fields of processes are those of `tflaunch.features.hang.evidence.Process`.
         """
         self._waiting.append(answer)
         if len(self._waiting) > 1:

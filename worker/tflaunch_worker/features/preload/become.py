@@ -28,13 +28,8 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 def become_task(request: dict[str, Any], output: int, report: socket.socket, agent: int, import_output: bytes) -> None:
     """Become the task and run its program; the interpreter then ends as usual.
 
-    Args:
-        request: ``argv``, ``env`` and ``workdir`` of the task.
-        output: the write end of the task's output.
-        report: sends the agent our pid, receives its permission and the task's secrets, and reports a failed start like
-            `spawn`.
-        agent: the process that must be the parent.
-        import_output: output of the imports, which the task writes as its own.
+    ``report`` sends the agent our pid, receives its permission and the task's secrets, and reports a failed start like
+    `spawn`; the process ``agent`` must be the parent; the task writes ``import_output`` as its own.
     """
     argv, env = request["argv"], request["env"]
     stage = "setup"

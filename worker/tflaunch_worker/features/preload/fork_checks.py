@@ -31,8 +31,7 @@ def check_program(
     """Return the reason against a fork of a task, or "", and the packages it imports.
 
     Args:
-        request: ``argv``, ``env`` and ``workdir`` of the task, whether it calls a function (``is_function``), and
-            whether the modules are those that its program imports first (``is_auto``).
+        request: for a fork (see `zygote_client`).
         modules: what was imported.
         modules_before: the modules that this process needs for itself.
         added: directories at the end of ``sys.path`` that are not the interpreter's own.
@@ -139,11 +138,8 @@ def reason_in_process(started_by: Sequence[str] = ()) -> str:
 def _reason_in_directory(directory: str, modules_before: set[str], searched: set[str], may_copy: bool = False) -> str:
     """Return a reason if a program's directory has a module that the imports would have found there; else "".
 
-    Args:
-        directory: the first place in which the program looks for modules.
-        modules_before: the modules that this process needs for itself.
-        searched: all names that were looked for.
-        may_copy: a module that has the same files as the imported one is allowed.
+    It is the first place in which the program looks for modules. ``searched``: all names that were looked for;
+    ``may_copy``: a module that has the same files as the imported one is allowed.
     """
     if getattr(sys.flags, "safe_path", False):
         return ""

@@ -256,11 +256,8 @@ def check_function(
 ) -> tuple[str, set[str]]:
     """Return the reason against imports before a function, or "", and its imports.
 
-    Args:
-        directory: the function's (see `tflaunch_worker.function`).
-        roots: the directories that may contain modules of the user.
-        path: all directories in which modules are searched.
-        environ: the environment of the zygote.
+    ``directory``: the function's (see `tflaunch_worker.function`); ``roots``: those that may contain modules of the
+    user. Other arguments are as in `check_source`.
     """
     try:
         about = function.read_file(directory, function.ABOUT)
@@ -383,8 +380,7 @@ def _changes_path(node: ast.AST) -> bool:
 
 def _changes_unknown_variable(node: ast.AST) -> bool:
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and _is_attribute(node.value, "environ"):
-        index: object = node.slice
-        return not isinstance(getattr(index, "value", index), (str, ast.Constant))  # Python 3.8 wraps it in an Index
+        return not isinstance(_index(node), ast.Constant)
     if not isinstance(node, ast.Call):
         return False
     if isinstance(node.func, ast.Attribute) and _is_attribute(node.func.value, "environ"):

@@ -27,7 +27,6 @@ from tflaunch_worker.socket_messages import Message, receive_message, send_messa
 _PATIENCE = 5.0  # seconds for a client to send its request, and to answer
 _MOST_SERVERS = 4
 _FAILED = 127
-_SHOWN_LESS = ("TFLAUNCH_RUN",)
 
 
 def stay(link: socket.socket, order: Message, modules: list[str], imported_at: int) -> socket.socket:
@@ -40,8 +39,7 @@ def stay(link: socket.socket, order: Message, modules: list[str], imported_at: i
         imported_at: when the first import began, in nanoseconds since the epoch.
 
     Returns:
-        the connection to the agent of a later run: only in a fork, which is that run's zygote. If there is a reason not
-        to stay, ``link``.
+        the connection to a later run's agent, in a fork that is its zygote; ``link``, if there is a reason.
     """
     state = fingerprint.take_fingerprint()
     is_sound = not fingerprint.changed_since(state, imported_at) and not fork_checks.reason_in_process()
@@ -78,7 +76,7 @@ def _leave_agent(modules: list[str]) -> None:
     linux.die_with_parent(0)
     os.chdir("/")
     _close_streams()
-    env = {name: value for name, value in os.environ.items() if name not in _SHOWN_LESS}
+    env = {name: value for name, value in os.environ.items() if name != "TFLAUNCH_RUN"}
     become.set_process_title([warm_client.TITLE + ",".join(modules)], env)
 
 

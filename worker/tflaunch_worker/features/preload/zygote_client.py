@@ -75,15 +75,10 @@ class PendingFork:
         on_started: Callable[[spawn.Child], None],
         on_refused: Callable[[str], None],
     ) -> None:
-        """Wait for the answer.
+        """Wait for the answer of a zygote, which is killed when it takes too long, or is stopped.
 
-        Args:
-            loop: the agent's.
-            zygote: what answers; it is killed when it takes too long, or is stopped.
-            ends: ours of the task's output and of its report.
-            command: the task's, with the secrets that it gets by the answer.
-            on_started: gets the process.
-            on_refused: gets the zygote's reason, "" if it has died.
+        ``ends``: ours of the task's output and of its report; ``on_refused`` gets the reason, "" if the zygote has
+        died.
         """
         self._loop = loop
         self._output, self._report = ends
@@ -184,13 +179,8 @@ class Zygote:
     ) -> None:
         """Use a child of this process as a zygote.
 
-        Args:
-            loop: the agent's.
-            pid: the child.
-            link: the connection to it.
-            output: the end of its output; -1 for none.
-            on_ended: called with why it cannot be used, "" if it has ever answered.
-            stay: the order to become a warm server, None if it must not.
+        ``output``: the end of its output, -1 for none; ``on_ended`` gets why it cannot be used, "" if it has ever
+        answered; ``stay``: the order to become a warm server, None if it must not.
         """
         self.pid = pid
         self._order_to_stay = stay
