@@ -132,7 +132,7 @@ def _call(session: Session) -> None:
     gather(session, "gather_evidence", _check_evidence, lambda _: None)
     profile(session.calls, "worker:0", 0, 1.0, lambda problem, _: check_sentence(problem))
     Debugging(session.calls, "worker:0", 0, _Caller(), lambda: None)  # type: ignore[arg-type]
-    link = CheckpointLink(session.calls.begin, lambda: None)
+    link = CheckpointLink("h1", session.calls.begin, lambda: None)
     link.find("/w", "state", "", lambda *told: check_sentence(told[-1]), wait=True)
     files = [HashedFile("ckpt-1.index", 5, _HASH)]
     link.place(["/w"], "state", files, 1.5, lambda *told: check_sentence(told[-1]))

@@ -20,7 +20,7 @@ from tflaunch.core.events import Event, HostLost, HostPrepared, HostRefused, Lin
 from tflaunch.core.job_state import Phase
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, DiskFullError, KeptCheckpoint
 from tflaunch.features.checkpoints.checkpoint_keeper import CheckpointKeeper
-from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint
+from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink
 from tflaunch.features.uploads import HashedFile as File
 from tflaunch.mailbox import Mailbox
 from tflaunch_worker import wire
@@ -151,7 +151,7 @@ GOOD = {"name": "ckpt-1", "step": 1, "age": 2.5, "files": [FILE]}
 def heard(**answer: Any) -> list[object]:
     told: list[object] = []
     agent = PlayedAgent()
-    link = CheckpointLink(agent.calls.begin, lambda: None)
+    link = CheckpointLink("h1", agent.calls.begin, lambda: None)
     link.find("/w", "state", "", lambda *known: told.extend(known), wait=True)
     agent.answer(1, mark="m", problem="", **answer)
     return told
@@ -168,9 +168,11 @@ def heard(**answer: Any) -> list[object]:
         {"step": -1},
     ],
 )
-def test_an_agent_that_lies_about_a_checkpoint(changed: dict[str, Any]) -> None:
+def test_an_agent_that_lies_about_a_checkpoint(changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.time", lambda: 100.0)
     told = heard(found=GOOD)
-    assert told == [FoundCheckpoint("ckpt-1", 1, 2.5, (File("ckpt-1.index", 5, "ab" * 32),)), "m", ""]
+    files = (File("ckpt-1.index", 5, "ab" * 32),)
+    assert told == [KeptCheckpoint("", "h1", "ckpt-1", 1, 97.5, files, ("h1",)), "m", ""]
     with pytest.raises(ValueError, match=r".+"):
         heard(found={**GOOD, **changed})
 
@@ -179,7 +181,7 @@ def test_an_agent_wants_what_it_was_not_offered() -> None:
     told: list[object] = []
     for missing in (["cd" * 32, 0], ["ab" * 32, -1], ["ab" * 32], "ab"):
         agent = PlayedAgent()
-        link = CheckpointLink(agent.calls.begin, lambda: None)
+        link = CheckpointLink("h1", agent.calls.begin, lambda: None)
         link.place(["/w"], "state", [File("x", 5, "ab" * 32)], 1.0, lambda *missing: told.extend(missing))
         with pytest.raises(ValueError, match=r"it asks for|must be"):
             agent.answer(1, missing=[missing], problem="")
@@ -189,7 +191,7 @@ def test_an_agent_wants_what_it_was_not_offered() -> None:
 @pytest.mark.parametrize("part", [b"four", b"sixsix"])
 def test_an_agent_sends_a_part_that_was_not_requested(tmp_path: Path, part: bytes) -> None:
     agent = PlayedAgent()
-    link = CheckpointLink(agent.calls.begin, lambda: None)
+    link = CheckpointLink("h1", agent.calls.begin, lambda: None)
     link.fetch(CheckpointCopies(tmp_path, keep=1), [File("x", 5, "ab" * 32)], lambda _: None)
     with pytest.raises(ValueError, match="another length"):
         agent.answer(1, part)
@@ -283,12 +285,12 @@ class _Host:
 
 def _fetch(host: _Host, copies: CheckpointCopies) -> KeptCheckpoint:
     told: list[Any] = []
-    link = CheckpointLink(host.calls.begin, lambda: None)
+    link = CheckpointLink("h1", host.calls.begin, lambda: None)
     link.find("/w", "state", "", lambda *newest: told.extend(newest), wait=False)
     checkpoint, problems = told[0], list[str]()
     link.fetch(copies, checkpoint.files, problems.append)
     assert problems == [""]
-    return copies.add(KeptCheckpoint("", "h1", checkpoint.name, checkpoint.step, 0.0, checkpoint.files, ("h1",)))
+    return copies.add(checkpoint._replace(written_at=0.0))
 
 
 class _Cluster:

@@ -5,7 +5,6 @@ to as many other hosts as the plan wants. The job's state says what is to be don
 one supervisor: what was asked over a lost link is asked again.
 """
 
-import time
 from functools import partial
 
 from tflaunch.core.annotations import CheckpointNotCopied
@@ -14,7 +13,7 @@ from tflaunch.core.job_state import Job, Phase
 from tflaunch.core.states import CHECKPOINT, HostPhase
 from tflaunch.errors import describe_os_error
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
-from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint
+from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink
 from tflaunch.features.checkpoints.checkpoint_restore import Restore, directory_of, workdir_of, writer_of
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch.store.run_dir import CHECKPOINTS_NAME
@@ -32,7 +31,7 @@ class CheckpointKeeper(Watcher):
         self._copies = CheckpointCopies(directory, self._plan.keep)
         self._job = job
         self._links = {
-            host: CheckpointLink(session.calls.begin, partial(self._lose, host))
+            host: CheckpointLink(host, session.calls.begin, partial(self._lose, host))
             for host, session in supervision.sessions.items()
         }
         self._mailbox = supervision.mailbox
@@ -102,7 +101,7 @@ class CheckpointKeeper(Watcher):
         self._watched = asked
         self._links[host].find(workdir, directory, self._known.get(host, ""), found, wait=True)
 
-    def _found(self, asked: tuple[str, int], found: FoundCheckpoint | None, mark: str, problem: str) -> None:
+    def _found(self, asked: tuple[str, int], found: KeptCheckpoint | None, mark: str, problem: str) -> None:
         host = asked[0]
         if self._watched == asked:
             self._watched = None
@@ -112,14 +111,13 @@ class CheckpointKeeper(Watcher):
                 self._warn(host, problem)
             self._go_on()
             return
-        kept = found.kept(host, time.time() - found.age)
 
         def fetched(problem: str) -> None:
             self._fetched_from = None
             if problem:
                 self._warn(host, problem)
             else:
-                self._keep(kept)
+                self._keep(found)
             self._go_on()
 
         self._fetched_from = host

@@ -3,6 +3,7 @@
 What waits for a host is forgotten with the link, and begun again by the waiter.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, NamedTuple
@@ -28,21 +29,17 @@ def _check_name(name: str, value: object) -> str:
 _LONGEST_NAME = 255
 
 
-class FoundCheckpoint(NamedTuple):
-    """A checkpoint on a host, and its age in seconds."""
+class _Found(NamedTuple):
+    """A checkpoint that an agent lists, and its age in seconds."""
 
     name: Annotated[str, _check_name]
     step: Annotated[int, Range(0, 10**15)]
     age: Annotated[float, Range(0, 1e10)]
     files: tuple[HashedFile, ...]
 
-    def kept(self, host: str, written_at: float) -> KeptCheckpoint:
-        """Return it as a copy, which has no place yet."""
-        return KeptCheckpoint("", host, self.name, self.step, written_at, self.files, (host,))
 
-
-TellFound = Callable[[FoundCheckpoint | None, str, str], None]
-"""Takes a checkpoint, the mark by which its host tells it from others, and why there may be one that is not copied."""
+TellFound = Callable[[KeptCheckpoint | None, str, str], None]
+"""Takes a checkpoint without a place, the mark by which it differs from others, and why there may be one not copied."""
 TellMissing = Callable[[Mapping[str, int], str], None]
 """Takes the hashes of the files that a host lacks, each with the number of bytes that it has; or a problem."""
 Done = Callable[[str], None]
@@ -52,8 +49,9 @@ Done = Callable[[str], None]
 class CheckpointLink:
     """Asks one agent about checkpoints."""
 
-    def __init__(self, begin: Begin, lost: Callable[[], None]) -> None:
+    def __init__(self, host: str, begin: Begin, lost: Callable[[], None]) -> None:
         """Begin calls by ``begin``; call ``lost`` if the link is lost during a call."""
+        self._host = host
         self._begin = begin
         self._lost = lost
         self._round = 0
@@ -86,7 +84,7 @@ class CheckpointLink:
 
         def answered(message: dict[str, Any], body: bytes) -> None:
             found = message.get("found")
-            checkpoint = None if found is None else _read_checkpoint(found)
+            checkpoint = None if found is None else _read_checkpoint(self._host, found)
             tell(checkpoint, fields.text(message, "mark"), _problem(message))
 
         if self._finding is not None:
@@ -188,15 +186,15 @@ def _problem(message: dict[str, Any]) -> str:
     return printable(fields.text(message, "problem"), 500)
 
 
-def _read_checkpoint(found: Any) -> FoundCheckpoint:
+def _read_checkpoint(host: str, answer: Any) -> KeptCheckpoint:
     """Check a checkpoint that an agent lists.
 
     Raises:
         ValueError: it is malformed; a path leads elsewhere.
     """
-    checkpoint = read_record(FoundCheckpoint, found)
-    paths = {file.path for file in checkpoint.files}
-    is_possible = 0 < len(paths) == len(checkpoint.files) <= MOST_FILES
+    found = read_record(_Found, answer)
+    paths = {file.path for file in found.files}
+    is_possible = 0 < len(paths) == len(found.files) <= MOST_FILES
     if not is_possible or any(leads_through(path, paths) for path in paths):
         raise ValueError("its agent lists what cannot be a checkpoint")
-    return checkpoint
+    return KeptCheckpoint("", host, found.name, found.step, time.time() - found.age, found.files, (host,))

@@ -11,7 +11,7 @@ from tflaunch.core.job_state import Job
 from tflaunch.core.policy import in_gang
 from tflaunch.core.states import CHECKPOINT, HostPhase
 from tflaunch.features.checkpoints.checkpoint_copies import CheckpointCopies, KeptCheckpoint
-from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink, FoundCheckpoint
+from tflaunch.features.checkpoints.checkpoint_link import CheckpointLink
 from tflaunch.mailbox import Mailbox
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import TaskPlan
@@ -107,15 +107,14 @@ class Restore:
         self._asked.add(host)
         self._links[host].find(workdirs[0], directory_of(job), "", partial(self._take, host), wait=False)
 
-    def _take(self, host: str, found: FoundCheckpoint | None, mark: str, problem: str) -> None:
+    def _take(self, host: str, found: KeptCheckpoint | None, mark: str, problem: str) -> None:
         self._asked.discard(host)
         self._found[host] = None
         if problem:
             self._warn(host, problem)
         elif found is not None:
             known = self._copies.find(found.files)
-            written_at = time.time() - found.age if known is None else known.written_at
-            self._found[host] = found.kept(host, written_at)
+            self._found[host] = found if known is None else found._replace(written_at=known.written_at)
         self.go_on(self._job)
 
     def _choose(self) -> None:
