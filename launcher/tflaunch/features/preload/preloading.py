@@ -52,9 +52,12 @@ class Preloading(TaskStarter):
         return f"{REFUSED}{reason}" if reason else ",".join(modules) or None
 
     def order(self, plan: Plan, process: TaskPlan, *, is_first: bool) -> Mapping[str, object]:
-        """Return the modules, a function's search path, and the order for a warm server."""
+        """Return the modules, a function's search path, and the order by which their process outlives the run."""
         modules, search = _modules_for(plan, process, is_first), _search_path(plan, process)
-        return {"preload": modules, "search": search, "warm": _warm_order(plan, process)}
+        recipe = self.recipe(plan, process.host)
+        is_warm = recipe is not None and recipe == _recipe(plan, process)
+        warm = {"recipe": recipe, "idle": plan.warm} if is_warm else None
+        return {"preload": modules, "search": search, "warm": warm}
 
     def describe_function(self, name: str, functions: Sequence[FunctionType], data: bytes) -> Mapping[str, object]:
         """Return the modules a function may import, and the reason against early imports."""
@@ -116,12 +119,6 @@ def _search_path(plan: Plan, process: TaskPlan) -> tuple[str, ...] | None:
     if not plan.calls_function(process):
         return None
     return plan.searched if plan.host(process.host).is_like_here else ()
-
-
-def _warm_order(plan: Plan, process: TaskPlan) -> dict[str, object] | None:
-    """Return the order by which a task's import process outlives the run, or None."""
-    recipe = Preloading().recipe(plan, process.host)
-    return {"recipe": recipe, "idle": plan.warm} if recipe is not None and recipe == _recipe(plan, process) else None
 
 
 def _recipe(plan: Plan, process: TaskPlan) -> str | None:

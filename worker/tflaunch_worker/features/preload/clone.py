@@ -23,7 +23,9 @@ _OLDEST_GLIBC = (2, 25)  # an earlier one caches the pid
 
 def is_fork_supported() -> bool:
     """Return whether `fork_as_sibling` works on this system."""
-    return platform.machine() in _CLONE and _glibc_version() >= _OLDEST_GLIBC and _tid_address() is not None
+    name, version = platform.libc_ver()
+    is_old = name != "glibc" or tuple(map(int, version.split("."))) < _OLDEST_GLIBC
+    return platform.machine() in _CLONE and not is_old and _tid_address() is not None
 
 
 def fork_as_sibling() -> int:
@@ -53,14 +55,6 @@ def fork_as_sibling() -> int:
     if pid < 0:
         raise OSError(error, os.strerror(error))
     return pid
-
-
-def _glibc_version() -> tuple[int, ...]:
-    try:
-        name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
-        return tuple(int(part) for part in version.split(".")) if name == "glibc" else ()
-    except (OSError, ValueError):
-        return ()
 
 
 def _tid_address() -> int | None:
