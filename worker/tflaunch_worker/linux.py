@@ -50,12 +50,14 @@ def die_with_parent(signal_number: int) -> bool:
     return _prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
-def call_c(name: str, *arguments: object) -> None:
-    """Call a function of the C library; raise `OSError` if it fails."""
-    if c_function(name)(*arguments) != 0:
+def call_c(name: str, *arguments: object) -> int:
+    """Return the result of a function of the C library; raise `OSError` if that is negative."""
+    result = c_function(name)(*arguments)
+    if result < 0:
         import ctypes
 
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
 
 
 def be_punctual() -> int:

@@ -5,7 +5,6 @@ The kernel tells it (inotify), so what a program does within TensorFlow is seen,
 
 from __future__ import annotations
 
-import ctypes
 import os
 import stat
 import struct
@@ -16,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tflaunch.features.drill.records import MOVED, READ, REMOVED, WRITTEN, FileEvent
-from tflaunch_worker.linux import c_function
+from tflaunch_worker.linux import call_c
 
 _ACCESS, _MODIFY, _MOVED_FROM, _MOVED_TO = 0x1, 0x2, 0x40, 0x80
 _CREATE, _DELETE, _IS_DIRECTORY, _OVERFLOW = 0x100, 0x200, 0x40000000, 0x4000
@@ -38,7 +37,7 @@ class FileWatch:
         self._root = os.fspath(directory)
         self._pids = pids
         self._paths: dict[int, str] = {}
-        self._file = _call("inotify_init1", os.O_CLOEXEC)
+        self._file = call_c("inotify_init1", os.O_CLOEXEC)
         self._add("")
         self._thread = threading.Thread(target=self._record, daemon=True, name="tflaunch drill files")
         self._thread.start()
@@ -60,7 +59,7 @@ class FileWatch:
         place = os.path.join(self._root, path)
         mask = _ACCESS | _MODIFY | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
         with suppress(OSError):  # it is gone already
-            self._paths[_call("inotify_add_watch", self._file, os.fsencode(place), mask)] = path
+            self._paths[call_c("inotify_add_watch", self._file, os.fsencode(place), mask)] = path
             for entry in os.scandir(place):
                 if entry.is_dir(follow_symlinks=False):
                     self._add(os.path.join(path, entry.name))
@@ -106,16 +105,3 @@ def _writes(pid: int, wanted: os.stat_result) -> bool:
                 if os.path.samestat(link.stat(), wanted) and link.stat(follow_symlinks=False).st_mode & stat.S_IWUSR:
                     return True
     return False
-
-
-def _call(name: str, *arguments: object) -> int:
-    """Call a function of the C library that returns a descriptor.
-
-    Raises:
-        OSError: it fails.
-    """
-    result = c_function(name)(*arguments)
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return result

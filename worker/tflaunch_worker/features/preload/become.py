@@ -214,8 +214,7 @@ def set_process_title(argv: list[str], env: Mapping[str, str]) -> None:
     layout = (start_code, end_code, start_data, end_data, start_brk, libc.sbrk(ctypes.c_long(0)), start_stack)
     wanted = _Map(*layout, start, middle, middle, end, None, 0, 0xFFFFFFFF)
     call = (ctypes.c_ulong(_PR_SET_MM_MAP), ctypes.byref(wanted), ctypes.c_ulong(ctypes.sizeof(wanted)))
-    if libc.prctl(_PR_SET_MM, *call, ctypes.c_ulong(0)) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    linux.call_c("prctl", _PR_SET_MM, *call, ctypes.c_ulong(0))
 
 
 def _block(words: Iterable[str]) -> bytes:
