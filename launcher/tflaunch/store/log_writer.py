@@ -49,7 +49,7 @@ class Marks:
         """Open the file of marks at ``path``, and read the marks in it."""
         self.has_earlier = path.exists()
         """Whether an earlier supervisor of this run has made the file."""
-        self.earlier = {mark.task: mark for mark in _read_marks(path)}
+        self.earlier = {mark.task: mark for mark in read_marks(path)}
         """The last mark of each task from an earlier supervisor."""
         self._file = open_to_append(path)
 
@@ -62,7 +62,8 @@ class Marks:
         os.close(self._file)
 
 
-def _read_marks(path: Path) -> list[Mark]:
+def read_marks(path: Path) -> list[Mark]:
+    """Return the marks in a file, [] without it; raises as `parse_mark`."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from tflaunch.features.drill.records import BESTS, SOURCES, Life, Point, most_detailed
 from tflaunch.store.log_index import IndexReader
-from tflaunch.store.log_writer import OURS, parse_mark, path_of, times_of
+from tflaunch.store.log_writer import OURS, path_of, read_marks, times_of
 from tflaunch.store.run_dir import RunDirectory
 from tflaunch_worker.agent.last_output import Shown, read_bars
 
@@ -75,26 +74,17 @@ class Trail:
         except OSError:
             return  # it has written nothing yet
         data += b"\n" if is_over else b""
-        places = self._places()
+        marks = [mark for mark in read_marks(self._marks) if mark.task == self._task]
         clock = self._index.clock(self._offset)
         end = 0
         for token in _TOKEN.finditer(b"\n" + data):
             at = self._offset + token.start()  # where its text begins, after what delimits it
             end = token.end()  # of the token, in what follows the line break that we have put before it
-            attempt = next((attempt for start, attempt in reversed(places) if start <= at), 0)
+            attempt = next((mark.attempt for mark in reversed(marks) if mark.at <= at), 0)
             if attempt != self._attempt:
                 self._attempt, self._shown, self._heading = attempt, Shown(), None
             self._take(_COLORS.sub(b"", token[0]), clock.at(at))
         self._offset += max(end - 1, 0)
-
-    def _places(self) -> list[tuple[int, int]]:
-        """Return where in the log attempts begin."""
-        try:
-            lines = self._marks.read_bytes().split(b"\n")[:-1]
-        except OSError:
-            return []
-        marks = (parse_mark(Path(self._marks), number, line) for number, line in enumerate(lines, 1))
-        return [(mark.at, mark.attempt) for mark in marks if mark.task == self._task]
 
     def _take(self, token: bytes, time: float) -> None:
         before, self._shown = self._shown, read_bars(self._shown, token + b"\n")
