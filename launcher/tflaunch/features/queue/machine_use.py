@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tflaunch.client import runs
 from tflaunch.client.run_location import locate_run
+from tflaunch.core import policy
 from tflaunch.errors import TflaunchError
 from tflaunch.features.queue import tickets
 from tflaunch.features.queue.queue_order import Shares, held_shares
@@ -15,8 +16,6 @@ from tflaunch.plan.model import Plan
 from tflaunch.store import run_dir
 from tflaunch.store.journal import first_and_last_record
 from tflaunch_worker import linux
-
-_FENCE = 5.0  # seconds after lease and grace until tasks of a lost supervisor are certainly dead
 
 
 class MachineUse:
@@ -85,7 +84,7 @@ def _may_have_tasks(path: Path, plan: Plan) -> bool:
         return True
     if all(host.is_local for host in plan.hosts):
         return False
-    return time.time() < _last_change(path) + plan.lease + plan.timeouts.grace + _FENCE
+    return time.time() < _last_change(path) + policy.fence(plan)
 
 
 def _last_change(path: Path) -> float:
