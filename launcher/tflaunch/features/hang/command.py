@@ -8,7 +8,6 @@ from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import json_option, print_json, say
 from tflaunch.client import runs
 from tflaunch.explain.wording import listed
-from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.evidence_collector import request_stacks
 from tflaunch.features.hang.position import Group
@@ -32,27 +31,24 @@ def stacks(verbose: bool, as_json: bool, words: tuple[str, ...]) -> None:
     """
     directory, wanted = choose(words)
     tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
-    status, found, silent = request_stacks(directory)
-    evidence = {each.task: each for each in found}
-    verdict = hang.verdict(status, evidence)
-    shown = [name for name in evidence if not tasks or name in tasks]
+    seen = request_stacks(directory)
+    shown = [each for each in seen.tasks if not tasks or each.task in tasks]
     if as_json:
-        about = hang.Stacks(status.run, *verdict, silent, [evidence[name] for name in shown])
-        print_json(about)
+        print_json(seen._replace(tasks=shown))
         return
-    click.echo(verdict.sentence)
-    for group in verdict.groups:
+    evidence = {each.task: each for each in shown}
+    click.echo(seen.sentence)
+    for group in seen.groups:
         names = [name for name in group.tasks if not tasks or name in tasks]
         if names:
             click.echo(f"\n{listed(names)}\n" + "\n".join(_described(group, names, evidence)))
-    for name in shown if verbose else ():
-        click.echo(f"\n{name}\n" + "\n".join(_stacks(evidence[name])))
-    if silent:
-        say(f"not heard from: {listed(silent)}")
+    for each in shown if verbose else ():
+        click.echo(f"\n{each.task}\n" + "\n".join(_stacks(each)))
+    if seen.silent_hosts:
+        say(f"not heard from: {listed(seen.silent_hosts)}")
 
 
 def _described(group: Group, names: list[str], evidence: Mapping[str, Evidence]) -> Iterator[str]:
-
     own, inner = group.own_frame, group.inner_frame
     place = own or inner
     yield f"    {group.does}" + (f" at {place.file}:{place.line}, in {place.function}" if place else "")

@@ -12,6 +12,7 @@ from tflaunch.agents.session import Session
 from tflaunch.client.control_client import ControlClient
 from tflaunch.explain.run_status import Status
 from tflaunch.features.hang.evidence import Evidence
+from tflaunch.features.hang.hang import Stacks, verdict
 from tflaunch.mailbox import Mailbox
 from tflaunch.records import read_record
 from tflaunch_worker import fields
@@ -85,8 +86,8 @@ class _Round(NamedTuple):
     waiting: list[Take]
 
 
-def request_stacks(directory: Path) -> tuple[Status, list[Evidence], list[str]]:
-    """Return a run's status, its tasks' evidence, and the hosts that did not answer.
+def request_stacks(directory: Path) -> Stacks:
+    """Return where the tasks of a run are now, as its supervisor tells it.
 
     Raises:
         TflaunchError: the supervisor does not answer within 10 s, what it sends cannot be read, or there is none.
@@ -98,6 +99,7 @@ def request_stacks(directory: Path) -> tuple[Status, list[Evidence], list[str]]:
         while answer["kind"] == "evidence":
             found.append(read_record(Evidence, answer))
             answer = client.next_answer()
-        return read_record(Status, answer.get("status")), found, fields.texts(answer, "silent_hosts")
+        status, silent = read_record(Status, answer.get("status")), fields.texts(answer, "silent_hosts")
     except ValueError as error:
         raise client.malformed("answer", error) from None
+    return Stacks(status.run, *verdict(status, {each.task: each for each in found}), silent, found)

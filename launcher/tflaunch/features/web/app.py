@@ -23,7 +23,6 @@ from tflaunch.client import runs
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_list import Listing, RunEntry, entry_of
 from tflaunch.errors import EXIT_USAGE, TflaunchError
-from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence_collector import request_stacks
 from tflaunch.features.report.redaction import Redactor
 from tflaunch.features.web import actions, inspection, run_files
@@ -166,9 +165,7 @@ class _Server:
         return JSONResponse({"fields": Figures._fields, "moments": moments})
 
     def show_stacks(self, request: Request) -> Response:
-        status, found, silent = request_stacks(named_run(request))
-        verdict = hang.verdict(status, {each.task: each for each in found})
-        return JSONResponse({**as_json(verdict), "silent_hosts": silent, "tasks": as_json(found)})
+        return JSONResponse(as_json(request_stacks(named_run(request))))
 
     def search_logs(self, request: Request) -> Response:
         """Return the last lines of chosen tasks that contain a text, whatever its case."""
