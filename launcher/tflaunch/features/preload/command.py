@@ -70,19 +70,18 @@ def warm(
       tflaunch warm --list cluster.json
       tflaunch warm --stop
     """
-    starting = [name for name, value in (("--modules", modules), ("--for", idle), ("--python", python)) if value]
-    starting += [_SOURCE] * (roles != ClusterOptions())
+    is_start = bool(modules or idle or python) or roles != ClusterOptions()
     if stop and is_list:
         raise click.UsageError("give --list or --stop, not both.")
-    if (stop or is_list) and starting:
+    if (stop or is_list) and is_start:
         raise click.UsageError("--list and --stop take no other options than SPEC and --set.")
     if spec is not None and (python is not None or roles != ClusterOptions()):
         raise click.UsageError("SPEC says which interpreter and cluster; change it by --set, or leave it out.")
     from tflaunch.features.preload import warm_servers
 
-    if spec is None and not starting:
+    if spec is None and not is_start:
         return _show(warm_servers.on_this_machine(is_stop=stop), [], stop, as_json)
-    given = [f"preload={json.dumps(modules.split(','))}"] * bool(modules) if modules else []
+    given = [f"preload={json.dumps(modules.split(','))}"] if modules else []
     given += [f"warm={json.dumps(idle)}"] if idle else []
     plan = _plan(spec, python or _PYTHON, roles, (*settings, *given))
     if not (stop or is_list):

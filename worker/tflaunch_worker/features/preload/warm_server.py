@@ -75,16 +75,12 @@ def _leave_agent(modules: list[str]) -> None:
     """Outlive the agent, and keep nothing of its run."""
     linux.die_with_parent(0)
     os.chdir("/")
-    _close_streams()
-    env = {name: value for name, value in os.environ.items() if name != "TFLAUNCH_RUN"}
-    become.set_process_title([warm_client.TITLE + ",".join(modules)], env)
-
-
-def _close_streams() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(nothing, number)
     os.close(nothing)
+    env = {name: value for name, value in os.environ.items() if name != "TFLAUNCH_RUN"}
+    become.set_process_title([warm_client.TITLE + ",".join(modules)], env)
 
 
 class _Server:
@@ -100,7 +96,7 @@ class _Server:
         self._until = time.monotonic() + self._idle
         self._uses = 0
         self._owner = warm_client.open_owner(os.path.dirname(self._path))
-        signal.signal(signal.SIGCHLD, _reap)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards that end become no zombies
 
     def serve(self) -> socket.socket:
         """Serve; return only in a fork that is a run's zygote, with the link to its agent."""
@@ -249,12 +245,3 @@ def _program(root: str, function: str) -> bytes:
 
 def _encoded(message: Message) -> dict[bytes, bytes]:
     return {name.encode("latin-1"): value.encode("latin-1") for name, value in message["env"].items()}
-
-
-def _reap(number: int, frame: object) -> None:
-    """Reap guards that have ended."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass
