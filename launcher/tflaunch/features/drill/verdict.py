@@ -6,20 +6,17 @@ import itertools
 import math
 import posixpath
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from tflaunch.explain.wording import counted
 from tflaunch.features.drill.findings import NOT_PROVED, PROVED, UNKNOWN, Finding, Verdict, finding_of
+from tflaunch.features.drill.losses import Losses
 from tflaunch.features.drill.records import BESTS, MOVED, Fault, Life, Point, Rehearsal, is_evaluator
 from tflaunch.features.drill.saved_files import SavedFiles, is_state
 from tflaunch_worker.readable import duration_words
 
-_TOLERANCE = 0.005  # of a loss; programs print a few digits only
-_BEYOND = 3.0  # times the spread of undisturbed runs
 _CLOCKS = 0.1  # seconds between the times of a line of output and of a file's event that say nothing
-_FEWEST = 3  # losses that say something together
-_EARLY = 10  # losses after a restart, in which a lost state shows
 
 
 class Return(NamedTuple):
@@ -77,6 +74,7 @@ class _Judgement:
         self._unit = "epoch" if self._source == "epochs" else "step"
         self._before = _lives_until(struck, self._source, self._at)
         self._returns = [each for task in self._before if (each := self._return_of(task)) is not None]
+        self._losses = Losses(calm, struck, second, self._before, self._source)
         self._back_at = min((each.first.time for each in self._returns), default=math.inf)
         self._files = SavedFiles(struck.files or (), self._at, self._back_at)
 
@@ -142,7 +140,7 @@ class _Judgement:
             yield finding_of("not_seen", f"too few {self._unit}s were seen before the fault to tell where it went on")
         elif first.first.step > first.began.step:
             yield self._resumed(first, reached, took)
-            yield from self._losses()
+            yield from self._losses.findings({each.task: each.lowest for each in self._returns}, self._unit)
         elif first.highest > first.lowest and not self._is_before_what_was_read(first):
             where = f"before {self._unit} {first.first.step:g}"
             yield finding_of("not_seen", f"it went on {where}, or began again: it tells of no earlier one")
@@ -231,67 +229,6 @@ class _Judgement:
                 return abs(each.first.loss - old) < abs(each.first.loss - new)
         return None
 
-    # ---- what it computes
-
-    def _losses(self) -> Iterator[Finding]:
-        """Compare the losses after the restart with those of the training that nothing was done to.
-
-        Trainings that differ by themselves, as by sums of threads or another order of the data, do so more and more.
-        """
-        compared = [(pairs, spread) for each in self._returns if (pairs := self._pairs(each))
-                    if len(pairs) >= _FEWEST and (spread := self._spread(each.task)) is not None]  # fmt: skip
-        if not compared:
-            text = "too few losses were seen to compare, so the loss of the optimizer's state would not show"
-            yield finding_of("not_compared", text)
-        for pairs, spread in compared:
-            limit = max(_BEYOND * spread, _TOLERANCE)
-            shares = [_difference(*pair) for pair in pairs]
-            beyond = [share > limit for share in shares]
-            early = beyond[: min(math.ceil(len(beyond) / 2), _EARLY)]  # what differs later may do so by itself
-            needed = 1 if spread < _TOLERANCE else max(len(early) / 2, _FEWEST + 1)
-            if sum(beyond) > len(beyond) / 2 and sum(early) >= needed:
-                calm, struck = pairs[shares.index(max(shares))]
-                where = f"at {self._unit} {calm.step:g} it is {struck.loss:.4g} instead of {calm.loss:.4g}"
-                yield self._explain_losses(pairs, beyond[0], where)
-                return
-
-    def _pairs(self, back: Return) -> list[tuple[Point, Point]]:
-        """Return the points of both trainings at equal steps, from the restart on; means of whole epochs only."""
-        calm = _by_step(self._calm.lives(back.task, self._source))
-        lives = self._struck.lives(back.task, self._source)
-        later = _by_step([life for life in lives if life.attempt > self._before[back.task].attempt])
-        whole = [point for step, point in later.items() if step in calm and step - point.mean_of >= back.lowest]
-        return [(calm[point.step], point) for point in whole]
-
-    def _spread(self, task: str) -> float | None:
-        """Return how far losses of equal steps differ where nothing was done, as a share; None if unknown."""
-        calm = _by_step(self._calm.lives(task, self._source))
-        others = [_by_step([self._before[task]])]
-        if self._second is not None:
-            others.append(_by_step(self._second.lives(task, self._source)))
-        shares = [_difference(calm[step], other[step]) for other in others for step in other if step in calm]
-        return max(shares) if len(shares) >= _FEWEST else None
-
-    def _explain_losses(self, pairs: Sequence[tuple[Point, Point]], is_first: bool, where: str) -> Finding:
-        """Say which part of the state was lost, as far as the losses tell.
-
-        The first loss after a restart is that of the restored weights, on the next data: only what comes later depends
-        on the optimizer. Means of epochs do not tell a lost state from another order of the same data.
-        """
-        rates = [(a.rate, b.rate) for a, b in pairs if a.rate is not None and b.rate is not None]
-        lost = "the optimizer's state was lost"
-        if rates and sum(abs(a - b) > _TOLERANCE * abs(a) for a, b in rates) > len(rates) / 2:
-            calm, struck = rates[0]
-            return finding_of("rate", f"the learning rate began again: it is {struck:.4g} instead of {calm:.4g}")
-        if self._struck.saved is not None and not self._struck.saved.has_optimizer:
-            return finding_of("weights_only", f"{lost}: the checkpoint has weights only, and the loss differs: {where}")
-        if pairs[0][0].mean_of:
-            return finding_of("differs", f"{lost}, or the data came in another order: the loss differs: {where}")
-        if not is_first:
-            return finding_of("optimizer", f"{lost}: the first loss is right, and later ones differ: {where}")
-        other = "other data came than without the fault (seen twice, or left out)"
-        return finding_of("data", f"{other}: the loss differs: {where}")
-
     # ---- how it saves, and how it ended
 
     def _writing(self) -> Iterator[Finding]:
@@ -361,10 +298,7 @@ class _Judgement:
             if abs(calm.step - struck.step) > self._gap(task):
                 yield finding_of("other_end", f"{task} ended at {self._unit} {struck.step:g} instead of {calm.step:g}")
                 return
-            spread = self._spread(task)
-            if spread is None or calm.loss is None or struck.loss is None or self._second is None:
-                continue
-            if _difference(calm, struck) > max(_BEYOND * spread, _TOLERANCE):
+            if self._second is not None and self._losses.are_apart(task, calm, struck):
                 text = f"the end differs by more than two undisturbed runs do: a loss of {struck.loss:.4g} instead of"
                 yield finding_of("end", f"{text} {calm.loss:.4g}")
                 return
@@ -379,15 +313,3 @@ def _lives_until(rehearsal: Rehearsal, source: str, at: float) -> Mapping[str, L
             points = tuple(point for point in lives[-1].points if point.time <= at)
             found[task] = lives[-1]._replace(points=points)
     return found
-
-
-def _by_step(lives: Sequence[Life]) -> dict[float, Point]:
-    """Return the points with a loss by their steps; of means within an epoch, only those of whole epochs."""
-    points = [point for life in lives for point in life.points if point.loss is not None]
-    return {point.step: point for point in points if not point.mean_of or point.step % point.mean_of == 0}
-
-
-def _difference(calm: Point, other: Point) -> float:
-    """Return how far a loss is from that of an undisturbed training, as a share of that."""
-    right = calm.loss or 0
-    return abs((other.loss or 0) - right) / max(abs(right), 1e-6)
