@@ -90,10 +90,7 @@ class CheckpointStore:
         """
         while True:
             began_at = time.monotonic()
-            try:
-                found = saved_checkpoints.find_newest(directory, is_quiet=False)
-            except saved_checkpoints.UnfinishedError:
-                found = None
+            found = saved_checkpoints.find_newest(directory, is_quiet=False)
             if found is not None and _mark_of(found) != known:
                 if sum(size for size, _, _ in found.files.values()) > _SMALL:
                     background.yield_to_others()

@@ -60,26 +60,21 @@ class Found:
         self.files = files
 
 
-class UnfinishedError(Exception):
-    """Raised for a checkpoint in progress without which the others are incomplete."""
-
-
 def find_newest(directory: str, is_quiet: bool) -> Found | None:
-    """Return the newest complete checkpoint, None if there is none.
+    """Return the newest complete checkpoint, None if there is none yet.
 
     Args:
         directory: where to look: at most 5,000 entries, four levels deep.
         is_quiet: no program writes there any more, so what is incomplete stays so.
-
-    Raises:
-        UnfinishedError: a checkpoint without an earlier one in its directory is being written.
     """
     newest, name = 0, ""
     files: dict[str, Stamp] = {}
     notes: dict[str, Stamp] = {}
     for path, names in _directories(directory):
-        chosen = _newest_of(os.path.join(directory, path), names, is_quiet)
+        chosen = _newest_of(os.path.join(directory, path), names)
         if chosen is None:
+            if not is_quiet and _may_be_written(names):
+                return None  # without it, the others are incomplete
             continue
         main, parts = chosen
         for part in parts:
@@ -125,29 +120,34 @@ def _directories(directory: str) -> list[tuple[str, Names]]:
     return found
 
 
-def _newest_of(directory: str, names: Names, is_quiet: bool) -> tuple[str, list[str]] | None:
+def _newest_of(directory: str, names: Names) -> tuple[str, list[str]] | None:
     """Return a directory's newest complete checkpoint: its dating file, and all files."""
-    candidates = {name: parts for name in names if (parts := _parts(name, names, directory)) is not None}
-    complete = [name for name in candidates if candidates[name] and _is_written(directory, name, names)]
-    if complete:
-        newest = max(complete, key=lambda name: (names[name].st_mtime_ns, name))
-        notes = [name for name in names if _goes_with(name, newest, names)]
-        return newest, [*candidates[newest], *notes]
-    changed_at = max((names[name].st_mtime for name in candidates), default=0.0)
-    if candidates and not is_quiet and time.time() - changed_at < _GIVEN_UP:
-        raise UnfinishedError(directory)
-    return None
+    complete = {
+        name: parts
+        for name in names
+        if (parts := _parts(name, names, directory)) and _is_written(directory, name, names)
+    }
+    if not complete:
+        return None
+    newest = max(complete, key=lambda name: (names[name].st_mtime_ns, name))
+    return newest, [*complete[newest], *(name for name in names if _goes_with(name, newest, names))]
 
 
-def _parts(name: str, names: Names, directory: str) -> list[str] | None:
-    """Return the files of a checkpoint, the one that is written last at the end.
+def _may_be_written(names: Names) -> bool:
+    """Whether a directory has files of a checkpoint, and its program may still be writing them."""
+    times = [names[name].st_mtime for name in names if name.endswith((*_SINGLE, ".index"))]
+    return time.time() - max(times, default=0.0) < _GIVEN_UP
 
-    [] if it is not complete; None if ``name`` is not what a checkpoint is recognized by.
+
+def _parts(name: str, names: Names, directory: str) -> list[str]:
+    """Return the files of a checkpoint, the one that is written last at the end; [] if it is not complete.
+
+    ``name``: the file by which it is recognized, or any other, which has no parts.
     """
     if name.endswith(_SINGLE):
         return [name]
     if not name.endswith(".index"):
-        return None
+        return []
     prefix = name[: -len(".index")]
     if _STATE in names and _latest(directory) != prefix:
         return []
