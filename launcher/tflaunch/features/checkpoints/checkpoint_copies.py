@@ -5,6 +5,7 @@ checkpoints/0007-ckpt-120/...     a checkpoint; files with the same content are 
 checkpoints/.parts/HASH           what has arrived of a file
 """
 
+import errno
 import json
 import os
 import shutil
@@ -46,10 +47,6 @@ class KeptCheckpoint(NamedTuple):
     hosts: tuple[str, ...]
 
 
-class DiskFullError(OSError):
-    """Error for a checkpoint for which there is no room."""
-
-
 class CheckpointCopies:
     """The copies of a run's checkpoints, the newest last."""
 
@@ -68,7 +65,7 @@ class CheckpointCopies:
         """Return the files whose content is not here.
 
         Raises:
-            DiskFullError: there is no room for them.
+            OSError: there is no room for them.
         """
         contents = {file.sha256: file for file in files}
         lacking = [file for file in contents.values() if self._path(file) is None]
@@ -77,7 +74,7 @@ class CheckpointCopies:
         free = shutil.disk_usage(self._directory).free
         if needed > 0 and needed + _RESERVE > free:
             room = f"it needs {memory(needed)} beside {memory(_RESERVE)} that stay free"
-            raise DiskFullError(28, f"{room}, and {memory(free)} are free", str(self._directory))
+            raise OSError(errno.ENOSPC, f"{room}, and {memory(free)} are free", str(self._directory))
         return lacking
 
     def begin(self, file: HashedFile) -> FetchedFile:
