@@ -235,6 +235,8 @@ class _Host:
         self.calls.open()
         self.sent: list[str] = []
         self.is_full = False
+        self.problem = ""
+        self.asked = 0
         self.waiting: int | None = None
         self._place = place
         self._store = CheckpointStore(str(place / "store"))
@@ -252,8 +254,9 @@ class _Host:
         call = message["call"]
         match message["kind"]:
             case "find_checkpoint":
-                self.waiting = call if message["wait"] else None
-                if not message["wait"]:
+                self.asked += 1
+                self.waiting = call if message["wait"] and not self.problem else None
+                if self.waiting is None:
                     self.answer_find(call)
             case "read_checkpoint":
                 self.sent += [message["sha256"]] if message["offset"] == 0 else []
@@ -273,7 +276,8 @@ class _Host:
         self.calls.take({"kind": "answered", "call": call, **about}, body)
 
     def answer_find(self, call: int) -> None:
-        self._answer(call, **(self._store.look(str(self.state)) or NOTHING))
+        found = None if self.problem else self._store.look(str(self.state))
+        self._answer(call, **(found or {**NOTHING, "problem": self.problem}))
 
     def saves(self, step: int, value: int = 1) -> None:
         """Write a checkpoint, and notice it."""
@@ -390,6 +394,15 @@ def test_a_host_that_cannot_store_the_checkpoint_fails_the_attempt(tmp_path: Pat
     cluster.begin()
     assert [event.reason for event in cluster.said if isinstance(event, HostRefused)] == ["the disk is full"]
     assert cluster.job.culprit.message == "the newest checkpoint cannot be put on h2: the disk is full"
+
+
+def test_a_host_that_does_not_know_the_directory_is_asked_once(tmp_path: Path) -> None:
+    """At the start and while it runs: it would answer at once, again and again."""
+    cluster = _Cluster(tmp_path)
+    cluster.hosts["h1"].problem = "$SCRATCH is not known here"
+    cluster.begin()
+    assert cluster.job.job.phase is Phase.RUNNING
+    assert cluster.hosts["h1"].asked == 2
 
 
 def test_a_link_is_lost_while_a_checkpoint_is_awaited(tmp_path: Path) -> None:

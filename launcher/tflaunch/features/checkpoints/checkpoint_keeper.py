@@ -103,7 +103,7 @@ class CheckpointKeeper(Watcher):
 
     def _found(self, asked: tuple[str, int], found: KeptCheckpoint | None, mark: str, problem: str) -> None:
         host = asked[0]
-        if self._watched == asked:
+        if self._watched == asked and (mark or not problem):  # else the host cannot look for any in this attempt
             self._watched = None
         self._known[host] = mark
         if found is None:
