@@ -222,7 +222,7 @@ def features() -> Mapping[str, Feature]:
 
 
 def _with_whole_places(declared: Any, package: str) -> Any:
-    """Return a declaration, or a part of it, in which each place begins with its package."""
+    """Return a declaration, or a part of it, with its package in each place."""
     if isinstance(declared, str) and declared.startswith(".") and ":" in declared:
         return package + declared
     if isinstance(declared, Mapping):

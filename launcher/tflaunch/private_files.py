@@ -89,7 +89,7 @@ def _group_name(number: int) -> str:
 
 
 def open_to_append(path: Path) -> int:
-    """Open or create a private file of lines, without an incomplete last one; raises OSError."""
+    """Open or create a file of lines, without an incomplete last one; raises OSError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     # The last line is incomplete if its writer was killed within it, or the disk was full: the next line would continue
     # it, and a reader would take both for one damaged line.

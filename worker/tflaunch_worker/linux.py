@@ -51,7 +51,7 @@ def die_with_parent(signal_number: int) -> bool:
 
 
 def call_c(name: str, *arguments: object) -> int:
-    """Return the result of a function of the C library; raise `OSError` if that is negative."""
+    """Return the result of a C function; raise `OSError` if it is negative."""
     result = c_function(name)(*arguments)
     if result < 0:
         import ctypes

@@ -138,7 +138,7 @@ def _places(command: Command) -> list[str]:
 
 
 def make_output_pipe() -> tuple[int, int]:
-    """Return both ends of a task's output pipe, or raise `OSError`; reads do not block."""
+    """Return both ends of a task's output pipe, or raise `OSError`; reads never block."""
     output, output_end = os.pipe()
     try:
         fcntl.fcntl(output, _F_SETPIPE_SZ, _PIPE_BYTES)
@@ -248,7 +248,7 @@ def _become_task(
 
 
 def _execute(command: Command) -> None:
-    """Execute the program, or raise the last error other than "not found", or else that.
+    """Execute the program, or raise the last error, if possible another than ENOENT.
 
     `os.execvpe` would import a module here, which fails under a low limit of open files.
     """

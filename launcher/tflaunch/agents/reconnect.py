@@ -94,7 +94,7 @@ class Reconnector:
         return wait
 
     def _seek(self, reach: Callable[[], Link], failed: Callable[[Exception], None]) -> None:
-        """Call ``reach`` in another thread; use its link, or pass on its error, in this one."""
+        """Call ``reach`` in another thread, and use its link or its error in this one."""
         self._effort += 1
         effort = self._effort
 

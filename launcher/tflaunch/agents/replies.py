@@ -140,7 +140,7 @@ class ExpectedReplies:
             raise ValueError(f"it was not asked for {what} {', '.join(map(repr, unknown[:3]))}")
 
     def count_event(self, now: float) -> None:
-        """Raise ValueError if an agent makes us record more events than its tasks can cause."""
+        """Raise ValueError if an agent causes more events than its tasks can."""
         self._event_count += 1
         over_time = _EVENTS_PER_SECOND * (now - self._began_at)
         if self._event_count > _EVENTS_AT_ONCE + _EVENTS_PER_ATTEMPT * len(self._started) + over_time:

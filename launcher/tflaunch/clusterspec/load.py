@@ -83,7 +83,7 @@ def parse_spec_file(file: SpecFile) -> Any:
 
 
 def spec_from_data(source: str, data: Any, environ: Mapping[str, str] | None, directory: Path) -> Spec:
-    """Return the spec in plain data, as of a JSON parser, completed by the user's defaults.
+    """Return the spec in data of a JSON parser, completed by the user's defaults.
 
     ``source`` is the origin of the data, for messages; ``environ`` is as in `load_spec`, and ``directory`` the base of
     relative paths.
@@ -100,7 +100,7 @@ def spec_from_data(source: str, data: Any, environ: Mapping[str, str] | None, di
 
 
 def _spec_of(source: str, data: Any, environ: Mapping[str, str]) -> Spec:
-    """Return the spec in plain data, without defaults of the user; raises as `spec_from_data`."""
+    """Return the spec in plain data; raises as `spec_from_data`."""
     unset: list[Problem] = []
     data = _expand(data, (), environ, unset)
     result = validate_data(data)

@@ -115,7 +115,7 @@ class Annotations(NamedTuple):
     noticed: tuple[str, int, float] = ("", -1, 0.0)
 
     def noted(self, event: Event | Annotation, now: float) -> Annotations:
-        """Return the annotations after another one at ``now``, or after an event, which changes none."""
+        """Return the annotations after another one; an event changes none."""
         match event:
             case MemoryGrew(task=task, attempt=attempt, rate=rate, left=left):
                 return self._replace(growth={**self.growth, task: Growth(attempt, rate, now, now + left)})

@@ -42,7 +42,7 @@ def from_agent(host: str, message: Mapping[str, Any]) -> Event:
 
 
 def from_record(record: Mapping[str, Any]) -> Event | Annotation | None:
-    """Return the event or annotation in a record, None if it has neither; raises as `from_agent`."""
+    """Return a record's event or annotation, or None; raises as `from_agent`."""
     event = _BY_KIND.get(record["kind"])
     if event is None:
         return None

@@ -259,7 +259,7 @@ class Job(NamedTuple):
         return [self.process(process.task) for process in self.original.processes()]
 
     def host_of(self, task: str) -> str:
-        """Return the host on which a task is, or on which it starts next; raises as `process`."""
+        """Return the host of a task, now or at its next start; raises as `process`."""
         return self.process(task).host
 
     def hosts_in(self, *phases: HostPhase) -> list[str]:

@@ -115,7 +115,7 @@ def _check_known(job: Job, event: Event | Annotation) -> None:
 
 
 class Transition(NamedTuple):
-    """A step or an annotation: the job before, the event, its time, actions, and the job after.
+    """A step or annotation: job before, event, time, actions, and job after.
 
     ``known``: what annotations had told before.
     """
@@ -185,7 +185,7 @@ def annotations_in(records: Iterable[dict[str, Any]]) -> Annotations:
 
 
 def replay_job(records: Iterable[dict[str, Any]]) -> Job:
-    """Return the job after all records; raises as `transitions`, also if there are none."""
+    """Return the job after all records; raises as `transitions`, and without any."""
     rest = iter(records)
     first = next(rest, None)
     if first is None:

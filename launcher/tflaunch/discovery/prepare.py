@@ -48,7 +48,7 @@ def plan_spec(
 
 
 def complete(source: str, directory: Path, spec: Spec, is_offline: bool = False) -> tuple[Spec, list[Problem]]:
-    """Return a spec with the hosts that it asks to discover, and its warnings; raise as `read_spec`.
+    """Return a spec with discovered hosts, and its warnings; raises as `read_spec`.
 
     ``source`` is its origin, for messages, and ``directory`` the base of its paths. With ``is_offline``, hosts are only
     assumed.

@@ -100,7 +100,7 @@ def where_results_are(job: Job) -> list[str]:
 
 
 def moves(job: Job) -> list[str]:
-    """Return a line about the hosts in whose places others are, and the spare hosts that are left."""
+    """Return a line about hosts that were replaced, and spare hosts that are left."""
     moved = []
     for home, host in job.places.items():
         if tasks := [process.task for process in job.plan.on_host(host)]:

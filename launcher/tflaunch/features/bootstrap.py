@@ -72,7 +72,7 @@ class Stream(Protocol):
 
 
 def _read_answer(line: bytes) -> tuple[str, str]:
-    """Return the kind of a reply of `boot`, and why it ``failed``, or the log of an agent that is ``gone``."""
+    """Return kind and text of a reply of `boot`: a reason, or a gone agent's log."""
     message = wire.parse(line, _MOST_VALUES)
     if not isinstance(message, dict):
         raise ValueError("it is not an object")  # noqa: TRY004 - what a host says is a value
@@ -199,7 +199,7 @@ class BootConnectors:
     def bring(
         self, stream: Stream, mode: str, host: HostPlan, end: float, *, stays: str = "", warm: str | None = None
     ) -> None:
-        """Connect a stream to the agent of the run on a host, to ``start`` it or to ``resume`` it, before ``end``.
+        """Connect a stream to the run's agent on a host before ``end``; start or find it.
 
         ``stays``: our first program there outlives the link until the agent has ended, because that ends with it
         (``holds``), or to be its parent (``waits``). ``warm``: the recipe of a process of an earlier run that may start

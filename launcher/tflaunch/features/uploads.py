@@ -71,7 +71,7 @@ class Piece(NamedTuple):
 
 
 def pieces_of(path: Path, sha256: str, size: int, offset: int) -> Iterator[Piece]:
-    """Yield a file's parts from an offset up to its recorded size; the agent detects other content.
+    """Yield a file's parts from an offset up to its recorded size.
 
     Raises:
         OSError: it can no longer be read.

@@ -25,7 +25,7 @@ def names(text: str) -> list[str]:
 
 
 def fill(process: TaskPlan, plan: Plan, run: str, attempt: str) -> TaskPlan:
-    """Return a process with its placeholders filled in; the plan has the ports known so far."""
+    """Return a process with its placeholders filled in by the plan's ports so far."""
     if not any("{" in text and PLACEHOLDER.search(text) for text in _texts_of(process)):
         return process
     values = {RUN: run, ATTEMPT: attempt, **_of_task(process), **_of_cluster(plan)}

@@ -28,7 +28,7 @@ def from_json(data: object) -> Plan:
 
 
 def _check(plan: Plan) -> None:
-    """Raise ValueError unless all names refer to something, as the rest of the program relies on."""
+    """Raise ValueError unless all names refer to something, as others rely on."""
     processes, hosts = plan.processes(), {host.host for host in plan.hosts}
     names = {process.task for process in processes}
     for task in plan.tasks:

@@ -180,7 +180,7 @@ def _without_leftovers(plan: Plan, config: RunConfig) -> AbstractContextManager[
 
 
 def require_descriptors(hosts: int, tasks: int) -> None:
-    """Raise `TflaunchError` if the hard limit is too low for the files that a supervisor opens."""
+    """Raise `TflaunchError` if the hard limit of open files is too low for a run."""
     needed = _DESCRIPTORS_OF_HOST * hosts + _DESCRIPTORS_OF_TASK * tasks + _OTHER_DESCRIPTORS
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and needed > most:

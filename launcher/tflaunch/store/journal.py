@@ -48,14 +48,14 @@ def not_begun(path: Path) -> TflaunchError:
 
 
 def read_job(path: Path) -> tuple[list[dict[str, Any]], Job]:
-    """Return the records of a run's journal, and the job after them; raises as `JournalReader`."""
+    """Return a journal's records, and the job after them; raises as `JournalReader`."""
     records = read_journal(path)
     with readable(path):
         return records, replay.replay_job(records)
 
 
 def parse_record(line: bytes, number: int) -> dict[str, Any]:
-    """Parse a line of a journal; ``number`` is its index, from 0. Raises as `replay.check_record`."""
+    """Parse the line with this index, from 0; raises as `replay.check_record`."""
     try:
         record = wire.parse(line, max_values=_MOST_VALUES)
     except ValueError as error:
@@ -119,7 +119,7 @@ class JournalReader:
 
 
 def first_record(directory: Path) -> dict[str, Any] | None:
-    """Return the first record of a run's journal, None if there is none yet; raises as `readable`."""
+    """Return the first record of a run's journal, or None; raises as `readable`."""
     try:
         with open(directory / JOURNAL_NAME, "rb") as file:
             line = file.readline()

@@ -72,7 +72,7 @@ def read_marks(path: Path) -> list[Mark]:
 
 
 def parse_mark(path: Path, number: int, line: bytes) -> Mark:
-    """Parse a line of the file at ``path``, with this number from 1; raise `TflaunchError` if it is damaged."""
+    """Parse a line of a file with its number, from 1, or raise `TflaunchError`."""
     try:
         return read_record(Mark, wire.parse(line))
     except ValueError:

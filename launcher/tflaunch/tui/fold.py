@@ -16,7 +16,7 @@ _BETWEEN_RELEASES = 0.1  # seconds, at least
 
 
 class Folded:
-    """A line, and the other tasks that printed the same at that time; ``number``: how many such lines came before."""
+    """A line, how many came before, and other tasks that printed the same then."""
 
     def __init__(self, number: int, line: Line) -> None:
         self.number = number

@@ -12,7 +12,7 @@ _FRAME = 0.1  # seconds between frames, unless there is a lot to write
 
 
 class LiveView:
-    """A status at the bottom of the terminal that is stdout. One thread draws; any thread updates it."""
+    """A status at the bottom of stdout's terminal. One thread draws, any updates it."""
 
     def __init__(self, last_lines: Callable[[], Mapping[str, str]]) -> None:
         """``last_lines`` returns each task's last line."""

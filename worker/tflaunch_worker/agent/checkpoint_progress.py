@@ -38,7 +38,7 @@ class Finder:
         self._waiting: dict[tuple[str, ...], list[Callable[[int], None]]] = {}
 
     def find(self, argv: list[str], workdir: str, since: float, found: Callable[[int], None]) -> None:
-        """Call ``found`` within 3 s with the highest number of a command's checkpoints, or 0.
+        """Call ``found`` within 3 s with the highest number of its checkpoints, or 0.
 
         ``since``: when the command was started, in seconds since the epoch.
         """

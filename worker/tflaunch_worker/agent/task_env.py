@@ -105,7 +105,7 @@ class TaskEnvironments:
         return command
 
     def _choose_keras(self, argv: list[str], env: dict[str, str]) -> str:
-        """Set TF_USE_LEGACY_KERAS, if the plan leaves that open; return the installed TensorFlow."""
+        """Choose tf_keras if the plan leaves that open; return the installed TensorFlow."""
         about = (argv[0], *(env.get(name, "") for name in interpreter.LOOKED_AT))
         if about not in self._packages:
             self._packages[about] = interpreter.tensorflow(argv, env), *interpreter.legacy_keras(argv, env)

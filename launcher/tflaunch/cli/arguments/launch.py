@@ -44,7 +44,7 @@ class LaunchOptions(NamedTuple):
 
     @property
     def outlives_terminal(self) -> bool:
-        """Whether the run goes on without the terminal that has started it: another process may begin it."""
+        """Whether the run goes on without its terminal: another process may begin it."""
         return self.detach or any(feature_options()[name].start for name in self.extras)
 
 

@@ -137,7 +137,7 @@ def measured_part(reports: Sequence[Report], warm_up: int, has_ended: bool) -> t
 
 
 class _Watched(NamedTuple):
-    """What was seen of a run: the reports of new steps, and how many examples the last one says are in a step.
+    """What was seen of a run: reports of new steps, and the examples in a step.
 
     ``started``: when the run began, in seconds since the epoch; ``has_ended``: it has ended by itself.
     """

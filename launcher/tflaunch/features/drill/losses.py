@@ -1,4 +1,4 @@
-"""Say what the losses of a training that was struck tell, beside those of one that was not. Pure."""
+"""Say what the losses of a training tell after a fault. Pure."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Losses:
     def __init__(
         self, calm: Rehearsal, struck: Rehearsal, second: Rehearsal | None, before: Mapping[str, Life], source: str
     ) -> None:
-        """Compare what ``source`` tells; ``before``: the attempts of the tasks up to the fault."""
+        """Compare what ``source`` tells; ``before``: the attempts up to the fault."""
         self._calm, self._struck, self._second = calm, struck, second
         self._before = before
         self._source = source
 
     def findings(self, lowest: Mapping[str, float], unit: str) -> Iterator[Finding]:
-        """Compare them after the restart; ``lowest``: the fewest steps that each task can have had then."""
+        """Compare them after the restart, from the ``lowest`` step of each task on."""
         compared = [(pairs, spread) for task in lowest if (pairs := self._pairs(task, lowest[task]))
                     if len(pairs) >= _FEWEST and (spread := self._spread(task)) is not None]  # fmt: skip
         if not compared:
@@ -47,14 +47,14 @@ class Losses:
                 return
 
     def are_apart(self, task: str, calm: Point, struck: Point) -> bool:
-        """Return whether the losses at two points of a task differ by more than those of undisturbed trainings."""
+        """Return whether two losses differ by more than those of undisturbed trainings."""
         spread = self._spread(task)
         if spread is None or calm.loss is None or struck.loss is None:
             return False
         return _difference(calm, struck) > _limit(spread)
 
     def _pairs(self, task: str, lowest: float) -> list[tuple[Point, Point]]:
-        """Return the points of both trainings at equal steps, from the restart on; means of whole epochs only."""
+        """Return points at equal steps since the restart; means of whole epochs only."""
         calm = _by_step(self._calm.lives(task, self._source))
         lives = self._struck.lives(task, self._source)
         later = _by_step([life for life in lives if life.attempt > self._before[task].attempt])
@@ -62,7 +62,7 @@ class Losses:
         return [(calm[point.step], point) for point in whole]
 
     def _spread(self, task: str) -> float | None:
-        """Return how far losses of equal steps differ where nothing was done, as a share; None if unknown."""
+        """Return how far undisturbed losses differ, as a share; None if unknown."""
         calm = _by_step(self._calm.lives(task, self._source))
         others = [_by_step([self._before[task]])]
         if self._second is not None:
@@ -92,13 +92,13 @@ class Losses:
 
 
 def _by_step(lives: Sequence[Life]) -> dict[float, Point]:
-    """Return the points with a loss by their steps; of means within an epoch, only those of whole epochs."""
+    """Return points with a loss by step; of means, only those of whole epochs."""
     points = [point for life in lives for point in life.points if point.loss is not None]
     return {point.step: point for point in points if not point.mean_of or point.step % point.mean_of == 0}
 
 
 def _difference(calm: Point, other: Point) -> float:
-    """Return how far a loss is from that of an undisturbed training, as a share of that."""
+    """Return how far a loss is from the undisturbed one, as a share of that."""
     right = calm.loss or 0
     return abs((other.loss or 0) - right) / max(abs(right), 1e-6)
 

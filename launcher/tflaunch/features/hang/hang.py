@@ -49,7 +49,7 @@ class Stacks(NamedTuple):
 
 
 def verdict(status: Status, evidence: Mapping[str, Evidence], is_over: bool = False) -> Verdict:
-    """Return why the run does not go on, as far as the evidence about its tasks shows it.
+    """Return why the run does not go on, as far as evidence by task shows it.
 
     ``is_over``: a limit of their silence is over: then tasks that wait are to blame, even if none waits for them.
     """

@@ -126,7 +126,7 @@ def _completed(thing: dict[str, Any]) -> dict[str, Any]:
 
 
 def delete_objects(cluster: kubectl.KubernetesPlan, run: str, kinds: str = "statefulsets,services,pods") -> None:
-    """Ask Kubernetes to delete a run's objects, which takes a while after tasks end; raises as `kubectl.insist`."""
+    """Ask Kubernetes to delete a run's objects, later; raises as `kubectl.insist`."""
     command = ("delete", kinds, f"--selector={kubectl.RUN_LABEL}={run}", "--ignore-not-found", "--wait=false")
     kubectl.insist(lambda: kubectl.run_kubectl(cluster, *command), _DELETE_PATIENCE)
 

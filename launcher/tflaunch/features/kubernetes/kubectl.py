@@ -91,7 +91,7 @@ class KubectlError(Exception):
 
 
 def insist(ask: Callable[[], _Answer], patience: float) -> _Answer:
-    """Call ``ask`` until it succeeds, for ``patience`` seconds; return its result, or raise its last `KubectlError`."""
+    """Return the result of ``ask``, tried for ``patience`` seconds, or its error."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -149,7 +149,7 @@ def run_for_json(
 
 
 def parse_answer(command: str, printed: str) -> dict[str, Any]:
-    """Return the object that a command has printed; raise `KubectlError` for anything else."""
+    """Return the object that a command has printed, or raise `KubectlError`."""
     try:
         found = json.loads(printed)
     except (ValueError, RecursionError) as error:

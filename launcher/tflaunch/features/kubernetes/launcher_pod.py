@@ -120,7 +120,7 @@ class _Launcher:
         return code
 
     def leave(self) -> NoReturn:
-        """Kill the supervisor, and exit: tasks of a resumed run go on; others end with their lease."""
+        """Kill the supervisor and exit: without a resume, tasks end with their lease."""
         if self._supervisor:
             os.kill(self._supervisor, signal.SIGKILL)
         os._exit(128 + signal.SIGTERM)
@@ -257,7 +257,7 @@ def _be_supervisor(path: Path, plan: Plan, last_words: int) -> NoReturn:
 
 
 def _read_order(directory: Path) -> _Order:
-    """Decode an order, one line of JSON and an archive; raise `TflaunchError` if another version has made it."""
+    """Decode an order, or raise `TflaunchError` if it is of another version."""
     whole = b"".join(path.read_bytes() for path in sorted(directory.glob("[0-9]*")))
     head, _, files = whole.partition(b"\n")
     order = wire.parse(head, max_values=1 << 24)

@@ -52,10 +52,10 @@ class PodState(NamedTuple):
 
 
 class PodWait:
-    """The wait for a pod: tells each reason once it has lasted, and knows when to give up."""
+    """The wait for a pod: tells each reason that lasts, and when to give up."""
 
     def __init__(self, pending: float, tell: Callable[[str, bool], None]) -> None:
-        """Wait for ``pending`` seconds; ``tell`` gets why, and whether the pod is held back."""
+        """Wait ``pending`` seconds; ``tell`` gets why, and whether the pod is held back."""
         self._pending = pending
         self._tell = tell
         self._end = time.monotonic() + pending
@@ -63,7 +63,7 @@ class PodWait:
         self._told: set[str] = set()
 
     def note(self, waits_for: str, reason: str, is_held: bool) -> str:
-        """Note what it waits for, a keyword and a sentence; return why to give up, "" to wait on."""
+        """Note what it waits for; return why to give up, "" to wait on."""
         now = time.monotonic()
         if is_held:
             self._end = now + self._pending  # Kueue and the like let pods wait for days

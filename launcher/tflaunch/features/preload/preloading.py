@@ -52,7 +52,7 @@ class Preloading(TaskStarter):
         return f"{REFUSED}{reason}" if reason else ",".join(modules) or None
 
     def order(self, plan: Plan, process: TaskPlan, *, is_first: bool) -> Mapping[str, object]:
-        """Return the modules, a function's search path, and the order by which their process outlives the run."""
+        """Return the modules, a function's search path, and the order to stay warm."""
         modules, search = _modules_for(plan, process, is_first), _search_path(plan, process)
         recipe = self.recipe(plan, process.host)
         is_warm = recipe is not None and recipe == _recipe(plan, process)

@@ -58,7 +58,7 @@ WarmServers = list[WarmServer]
 
 
 def on_this_machine(host: str = LOCALHOST, *, is_stop: bool = False) -> WarmServers:
-    """Return the warm servers below TFLAUNCH_HOME; ``is_stop``: end them, and wait until they are gone.
+    """Return the warm servers below TFLAUNCH_HOME; ``is_stop``: after their end.
 
     Raises:
         TflaunchError: another user could have put files there.
@@ -68,7 +68,7 @@ def on_this_machine(host: str = LOCALHOST, *, is_stop: bool = False) -> WarmServ
 
 
 def on_hosts(plan: Plan, *, is_stop: bool) -> tuple[WarmServers, list[str]]:
-    """Return the warm servers on a plan's hosts, and a sentence per unreachable host; ``is_stop``: end them."""
+    """Return the warm servers on a plan's hosts, and problems; ``is_stop``: end them."""
     hosts = [host for host in plan.hosts if is_warm_host(host)]
     others = plan._replace(hosts=tuple(host for host in hosts if not host.is_local), warm=None)
     directory = home() / "runs" / f"warm-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"

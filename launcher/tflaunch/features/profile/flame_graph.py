@@ -79,7 +79,7 @@ def draw(title: str, stacks: Stacks) -> str:
 def _placed(
     above: Sequence[tuple[tuple[str, ...], int]], label: str, left: float, depth: int, scale: float
 ) -> Iterator[tuple[str, float, int, float, int]]:
-    """Yield label, left edge, depth, width and count of each visible frame, given what was on the stack above it."""
+    """Yield label, left, depth, width and count of each visible frame of stacks."""
     count = sum(count for _, count in above)
     if count * scale < _LEAST_WIDTH:
         return

@@ -90,7 +90,7 @@ def _tickets_directory() -> Path:
 
 
 def issue(runs: Sequence[tuple[Path, Mapping[str, Share], Mapping[str, str]]]) -> tuple[Path, int]:
-    """Queue runs, with their needs and values of `--matrix`; return their ticket, and the descriptor of its lock.
+    """Queue runs; return their ticket, and the descriptor that holds its lock.
 
     Raises:
         OSError: the disk is full, for instance.

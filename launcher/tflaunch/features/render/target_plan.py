@@ -20,9 +20,10 @@ _OURS = (*AT_START, "TFLAUNCH_SET", "TF_GRPC_REUSE_PORT")
 
 
 def fixed(spec: Spec, directory: PurePath, machine: Machine, server_text: str, first_port: int = FIRST_PORT) -> Plan:
-    """Return a spec's plan with a port for every task; ``server_text``: the program of `server: true`.
+    """Return a spec's plan with a port for every task.
 
-    Host settings for access over SSH are left out: interpreter, directory, login.
+    ``server_text`` is the program of `server: true`. Host settings for access over SSH are left out: interpreter,
+    directory, login.
     """
     hosts = {name: host.only("address", "env", "gpus") for name, host in spec.hosts.items()}
     bare = machine._replace(environ={}, python_directory=None, server_program=_SERVER)

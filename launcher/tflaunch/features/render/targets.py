@@ -92,7 +92,7 @@ def _directories(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def own_addresses(spec: Spec) -> Iterator[Problem]:
-    """Reject fixed addresses: the engine assigns addresses at the start. The first one suffices for a message."""
+    """Reject the first fixed address: the engine assigns addresses at the start."""
     places = [
         (f"cluster.{role}[{index}]", address.host)
         for role, addresses in spec.cluster.items()

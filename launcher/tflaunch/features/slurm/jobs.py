@@ -172,13 +172,13 @@ def _reason(errors: str) -> str:
 
 
 def show(*what: str, patience: float = _PATIENCE) -> dict[str, str]:
-    """Return the fields of `scontrol show`; of a heterogeneous job, its script's part; raises as `run_command`."""
+    """Return the fields of `scontrol show`; raises as `run_command`."""
     fields = re.findall(_SHOWN, run_command("scontrol", "--oneliner", "show", *what, patience=patience))
     return dict(reversed(fields))  # the first part is shown first
 
 
 def find_job(job: str, patience: float = _PATIENCE) -> SlurmJob | None:
-    """Return the state of a job; None if Slurm does not know it, or no longer does; raises as `run_command`."""
+    """Return the state of a job that Slurm knows, or None; raises as `run_command`."""
     try:
         fields = show("job", job, patience=patience)
     except SlurmError as error:
@@ -252,7 +252,7 @@ def _gpus_for_steps(job: str) -> dict[str, str]:
 
 
 def gpus_of_nodes(job: str) -> dict[str, int]:
-    """Return the GPUs that a job has on each of its nodes; {} if it has none; raises as `run_command`."""
+    """Return a job's GPUs by node, {} without any; raises as `run_command`."""
     shown = run_command("scontrol", "--oneliner", "--details", "show", "job", job)
     gpus: dict[str, int] = {}
     for nodes, resources in _GPUS_OF_NODE.findall(shown):
@@ -307,7 +307,7 @@ def has_begun(directory: Path, job: SlurmJob) -> bool:
 
 
 def current_job(directory: Path) -> SlurmJob | None:
-    """Return the current state of a run's job; None if it has no unfinished one; raises as `run_command`."""
+    """Return the state of a run's unfinished job, or None; raises as `run_command`."""
     note = read_note(_Note, directory / _JOB_NAME)
     if note is None or note.is_over:
         return None

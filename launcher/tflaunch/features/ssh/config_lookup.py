@@ -114,7 +114,7 @@ class OpenSshReader:
 
 
 def parse_answer(raw: bytes, alias: str) -> Values:
-    """Parse the output of `ssh -G` into values by keyword; raise a `LinkError` about ``alias`` for anything else."""
+    """Parse the output of `ssh -G`; raise a `LinkError` about ``alias`` if it is none."""
     values: dict[str, list[str]] = {}
     for line in raw[:MAX_BYTES].decode(errors="replace").removesuffix("\n").split("\n"):
         match = _LINE.fullmatch(line)
@@ -130,7 +130,7 @@ def parse_answer(raw: bytes, alias: str) -> Values:
 
 
 def local_user() -> str:
-    """Return this user's name, which is the default on other hosts; raise `LinkError` without one."""
+    """Return this user's name, the default on other hosts, or raise `LinkError`."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -30,11 +30,11 @@ class SshConnectors(bootstrap.BootConnectors):
         self._lock = threading.Lock()
 
     def connector_to(self, host: HostPlan, warm: str | None) -> SshConnector:
-        """Return the connector for a host; ``warm`` is as in `bootstrap.BootConnectors.bring`."""
+        """Return the connector for a host; ``warm`` is as in `BootConnectors.bring`."""
         return SshConnector(self, host, warm)
 
     def target(self, host: HostPlan) -> Target:
-        """Return how to connect to a host, by the user's SSH configuration; raise `LinkError` if that is wrong."""
+        """Return how to connect to a host; raise `LinkError` for a wrong configuration."""
         with self._lock:  # held only to create the configuration: hosts are looked up in parallel
             if self._config is None:
                 self._config = SshConfig()

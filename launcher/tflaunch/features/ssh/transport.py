@@ -126,7 +126,7 @@ class Transport(paramiko.Transport):
     def __init__(
         self, stream: socket.socket | paramiko.Channel, key_types: Sequence[str], algorithms: Mapping[str, str]
     ) -> None:
-        """Prepare with host key algorithms to prefer, and the user's lists; raise as `allowed_algorithms`."""
+        """Prepare with the user's lists of algorithms; raises as `allowed_algorithms`."""
         super().__init__(stream, packetizer_class=Packets)
         # After paramiko's constructor, which sets 0.1 s: each idle connection would wake up ten times a second.
         stream.settimeout(_IDLE)
@@ -176,7 +176,7 @@ def _release(stream: socket.socket | paramiko.Channel) -> None:
 
 
 def dial(address: str, port: int, limit: Limit) -> socket.socket:
-    """Open a TCP connection to the first of a name's addresses that accepts one; raise `LinkError` if none does."""
+    """Connect to the first address of a name that accepts, or raise `LinkError`."""
     found = _resolve(address, port, limit)
     problem = OSError("it has no address")
     for index, (family, kind, protocol, _, place) in enumerate(found):
@@ -195,7 +195,7 @@ def dial(address: str, port: int, limit: Limit) -> socket.socket:
 
 
 def tunnel(jump: Transport, address: str, port: int, limit: Limit) -> paramiko.Channel:
-    """Open a TCP connection through a jump host; raise `LinkError` if that refuses, or cannot connect in time."""
+    """Open a TCP connection through a jump host, or raise `LinkError`."""
     there = spot(address, port)
     try:
         return jump.open_channel("direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=limit.left())

@@ -246,7 +246,7 @@ def _read(path: str) -> bytes:
 
 
 def _private_key(raw: bytes) -> paramiko.PKey:
-    """Load a key in any of the formats that ssh-keygen writes; raise `TypeError` if it is encrypted."""
+    """Load a key in any format of ssh-keygen; raise `TypeError` if it is encrypted."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about obsolete kinds of keys
         try:

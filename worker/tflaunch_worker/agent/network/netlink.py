@@ -23,7 +23,7 @@ _MOST_ADDRESSES = 256
 
 
 def dump(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
-    """Yield the answer's messages without headers, or raise `OSError` if it is refused."""
+    """Yield the answer's messages without headers; raise `OSError` if refused."""
     header = _HEADER.pack(_HEADER.size + len(question), kind, _REQUEST_DUMP, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as kernel:
         kernel.settimeout(_PATIENCE)

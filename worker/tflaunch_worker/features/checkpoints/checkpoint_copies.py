@@ -53,7 +53,7 @@ class CheckpointCopies(Service):
         self._store.remove()
 
     def find_checkpoint(self, call: Call, message: dict[str, Any]) -> None:
-        """Answer with the newest checkpoint: at once, or with ``wait`` when its mark is not the ``known`` one."""
+        """Answer with the newest checkpoint, with ``wait`` once its mark is another one."""
         self._end_watch()
         self._store.retain(())
         try:

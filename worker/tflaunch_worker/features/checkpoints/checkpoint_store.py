@@ -84,7 +84,7 @@ class CheckpointStore:
     # ---- in a fork: these may take long
 
     def watch(self, directory: str, known: str) -> dict[str, Any]:
-        """Wait for a checkpoint with another mark than ``known``; return it as `capture` does.
+        """Wait for a checkpoint with another mark; return it as `capture` does.
 
         ``directory``: where the program writes; it may not exist yet.
         """

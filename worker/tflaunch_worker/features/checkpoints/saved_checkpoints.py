@@ -134,13 +134,13 @@ def _newest_of(directory: str, names: Names) -> tuple[str, list[str]] | None:
 
 
 def _may_be_written(names: Names) -> bool:
-    """Whether a directory has files of a checkpoint, and its program may still be writing them."""
+    """Whether a directory has files of a checkpoint that may still be written."""
     times = [names[name].st_mtime for name in names if name.endswith((*_SINGLE, ".index"))]
     return time.time() - max(times, default=0.0) < _GIVEN_UP
 
 
 def _parts(name: str, names: Names, directory: str) -> list[str]:
-    """Return the files of a checkpoint, the one that is written last at the end; [] if it is not complete.
+    """Return a complete checkpoint's files, the one that is written last at the end.
 
     ``name``: the file by which it is recognized, or any other, which has no parts.
     """

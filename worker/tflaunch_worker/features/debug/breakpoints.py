@@ -76,7 +76,7 @@ class HostBreakpoints(Service):
             self._tasks.pop(about).close(reason)
 
     def _take_turn(self) -> float:
-        """Return when the next report may be made: supervisors accept a limited number of events."""
+        """Return when the next report may be made: supervisors limit them."""
         now = self.agent.loop.now()
         self._next_report_at = max(self._next_report_at, now - _BURST) + _INTERVAL
         return max(self._next_report_at, now)

@@ -164,7 +164,7 @@ class RunningCommand:
     # ---- the end
 
     def _kill(self) -> None:
-        """Have its keeper kill it; again, as one that has only been forked does not hear it."""
+        """Have its keeper kill it; again, as one just forked does not hear it."""
         if not self._is_over:
             linux.kill(self._keeper, None, signal.SIGTERM)
             self._loop.call_at(self._loop.now() + _KILL_AGAIN, self._kill)
@@ -220,7 +220,7 @@ def _keep(command: spawn.Command, settings: TaskSettings, streams: tuple[int, in
 
 
 def check_told(message: Mapping[str, Any], size: int) -> str:
-    """Return what a message tells a command; raise `ValueError` if that cannot be told.
+    """Return what a message tells a command, or raise `ValueError`.
 
     ``size``: that of its body.
     """

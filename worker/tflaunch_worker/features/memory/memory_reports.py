@@ -110,7 +110,7 @@ class MemoryService(Service):
 
 
 class _Watched:
-    """A task that is measured; ``least`` and ``last``: its smallest and last size, and when it had that."""
+    """A task that is measured: its smallest and last size, and when it had them."""
 
     def __init__(self, attempt: int, pid: Callable[[], int]) -> None:
         self.attempt = attempt

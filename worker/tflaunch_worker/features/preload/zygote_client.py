@@ -75,7 +75,7 @@ class PendingFork:
         on_started: Callable[[spawn.Child], None],
         on_refused: Callable[[str], None],
     ) -> None:
-        """Wait for the answer of a zygote, which is killed when it takes too long, or is stopped.
+        """Wait for the answer of a zygote, which is killed if it is late or stopped.
 
         ``ends``: ours of the task's output and of its report; ``on_refused`` gets the reason, "" if the zygote has
         died.
