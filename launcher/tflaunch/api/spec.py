@@ -1,7 +1,5 @@
 """`Spec`, and the other forms in which a program may give one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Examine all hosts of a plan, without starting the job."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """`drill`: train twice, once with a fault, and say whether the training resumes."""
 
-from __future__ import annotations
-
 import json
 import signal
 import time

@@ -3,8 +3,6 @@
 The kernel tells it (inotify), so what a program does within TensorFlow is seen, too.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import struct

@@ -1,7 +1,5 @@
 """What a drill can say about a training, and what helps. Pure."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 PROVED, NOT_PROVED, UNKNOWN = "proved", "not proved", "unknown"

@@ -1,7 +1,5 @@
 """Say what the losses of a training tell after a fault. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """What is seen of a training in a drill: its steps, its files, and what was done to it. Pure."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple

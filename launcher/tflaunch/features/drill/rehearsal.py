@@ -1,7 +1,5 @@
 """One training of a drill: run it, strike it when it is due, and keep what was seen."""
 
-from __future__ import annotations
-
 import glob
 import math
 import os

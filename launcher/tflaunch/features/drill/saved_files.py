@@ -1,7 +1,5 @@
 """Which files of a training are its checkpoints, and what it wrote and read of them. Pure."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import posixpath

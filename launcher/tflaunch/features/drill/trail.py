@@ -4,8 +4,6 @@ Steps are read from the bars of Keras and tqdm, and from lines such as ``epoch 2
 `tflaunch_worker.training.report` prints in a drill. If nothing names a step, epochs count.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Sequence

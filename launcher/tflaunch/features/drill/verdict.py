@@ -1,7 +1,5 @@
 """Judge from two trainings, one of which was struck, whether the training resumes. Pure."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import posixpath

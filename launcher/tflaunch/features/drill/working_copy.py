@@ -3,8 +3,6 @@
 A run of a drill must not find what another one has saved, and must not change what the user has.
 """
 
-from __future__ import annotations
-
 import ast
 import fcntl
 import itertools

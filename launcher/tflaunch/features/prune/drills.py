@@ -1,7 +1,5 @@
 """What a drill has below TFLAUNCH_HOME: a lock, the copies in which it trains, and the names of its runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tflaunch.features.file_tree import is_directory
