@@ -245,7 +245,12 @@ def remove_run(old: OldRun, with_hosts: bool = False) -> None:
     if old.path.name.startswith(TRASH):
         delete_tree(old.path)
         return
-    lock = run_dir.take_lock(old.path)
+    try:
+        lock = run_dir.take_lock(old.path)
+    except TflaunchError:
+        if is_directory(old.path):
+            raise
+        return  # another prune has just removed it
     try:
         _require_dead(old.path, holds_lock=True)
         if _last_change(old.path) != old.written:  # it was resumed, and has ended again
