@@ -392,11 +392,8 @@ MUTANTS: Mapping[str, Edit] = {
     "files are sent without waiting for receipts": Edit(
         "features.uploads.Upload._send_more", "self._room and", "", Suite("features/code/test_code.py")
     ),
-    "the last part of a checkpoint is not marked": Edit(
-        "features.uploads.pieces_of",
-        "offset + len(data) >= size",
-        "offset + len(data) > size",
-        Suite("features/checkpoints/test_checkpoint_copies.py"),
+    "a file of which a part has arrived is sent from its beginning": Edit(
+        "features.uploads.pieces_of", "stream.seek(offset)", "pass", Suite("features/code/test_code.py")
     ),
     "a file of a checkpoint may lie below another": Edit(
         "features.checkpoints.checkpoint_link._read_checkpoint",
