@@ -44,6 +44,7 @@ def answers(port: int) -> bool:
     return "window_title" in (data(port, "environment") or {})
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("shared_import")
 def test_it_shows_what_a_training_has_written(launch: Launch) -> None:
     """Tag, run and value, after the run; TensorBoard listens on loopback only; Ctrl-C leaves nothing."""
