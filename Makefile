@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORES := $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)))')
-# All directories of tests, two at a time on each core, as many tests wait: those that take longest come first, so that
+# All directories of tests, two at a time on each core and one more, as many tests wait: the longest come first, so that
 # the short ones fill the end. Even so, five of them would end last by far: each of these gets a process for each core.
 FIRST := ssh cli features training agent examples api simulator unit slurm docker chaos package
 SPLIT := --numprocesses $(CORES) --dist loadfile
@@ -20,7 +20,7 @@ NIGHTLY := kubernetes
 NOT_TESTS := support __pycache__ $(ALONE) $(NIGHTLY)
 # A directory whose files have moved may still have a cache.
 TESTS := $(FIRST) $(filter-out $(FIRST) $(NOT_TESTS),$(sort $(notdir $(patsubst %/,%,$(dir $(wildcard tests/*/*.py))))))
-JOBS := $(shell expr 2 \* $(CORES))
+JOBS := $(shell expr 2 \* $(CORES) + 1)
 UNTESTED := .pytest_cache/untested
 INSTALL := $(BIN)/python -m pip install
 # Without Python's cache of compiled modules, which some images turn off, every start of tflaunch compiles all of it.
