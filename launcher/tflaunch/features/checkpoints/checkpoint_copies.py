@@ -65,7 +65,7 @@ class CheckpointCopies:
         """Return the files whose content is not here.
 
         Raises:
-            OSError: there is no room for them.
+            OSError: the disk is too full for them.
         """
         contents = {file.sha256: file for file in files}
         lacking = [file for file in contents.values() if self._path(file) is None]
