@@ -126,7 +126,7 @@ nightly: matrix fuzz simulate mutants chaos ## Run what takes a night: matrix, f
 	$(RUN) TFLAUNCH_TEST_RESTARTS=10000 pytest tests/cli/test_slow_readers.py -k no_trace_in_memory
 	$(RUN) TFLAUNCH_TEST_KILLS=30 pytest tests/cli/test_orphans.py
 	$(RUN) TFLAUNCH_TEST_LONG=1 TFLAUNCH_WRITE_TABLE=1 TFLAUNCH_TEST_PRELOAD= pytest tests/simulator tests/training tests/examples tests/package tests/ssh tests/docker tests/slurm tests/unit/test_event_table.py tests/cli/test_up.py tests/agent/test_preload.py tests/features tests/without_features $(NIGHTLY:%=tests/%)
-	$(RUN) TFLAUNCH_TEST_LONG=1 bash tests/support/newer_slurm.sh pytest tests/slurm
+	$(RUN) TFLAUNCH_TEST_LONG=1 bash tests/support/newer_slurm.sh bash tests/support/with_apptainer.sh pytest tests/slurm
 	$(RUN) TFLAUNCH_TEST_LONG=1 bash tests/support/newer_kubectl.sh pytest tests/kubernetes
 
 benchmark: $(VENV)/.ready ## Measure tflaunch side by side with other launchers, and write docs/benchmarks.md.

@@ -1,6 +1,7 @@
 """`tflaunch up --on slurm`, and `up` in an allocation: on the nodes of a real Slurm."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -36,6 +37,24 @@ def job_of(launch: Launch) -> str:
 
 def wait_for_files(slurm: SlurmBed, launch: Launch, *names: str) -> None:
     slurm.wait_until(lambda: all((launch.directory / name).exists() for name in names), f"no {names}")
+
+
+@pytest.mark.needs("apptainer")
+def test_tasks_and_their_setup_run_in_an_image(nodes: SlurmBed, launch: Launch) -> None:
+    """With the directories of the node, the PATH of the image and the job's environment; their agents start there."""
+    (launch.directory / "data").mkdir()
+    (launch.directory / "data" / "name").write_text("mounted")
+    shown = "in $(cat /data/name) $APPTAINER_NAME on $SLURMD_NODENAME $(pwd) $A $PATH"
+    script = f"trap 'echo told; exit 0' TERM; echo {shown}; while :; do sleep 0.1; done"
+    image = {"image": os.environ["TFLAUNCH_TEST_IMAGE"], "volumes": {"/data": str(launch.directory / "data")}}
+    launch.env["A"] = "given"
+    spec = shell(launch, script, container=image, setup=["python3 -m venv --without-pip .venv"])
+    up = launch.start("up", spec, "--on", "slurm")
+    text = read_until(up, " in mounted image ", 2)
+    given = rf" in mounted image on h(\d) {launch.directory} given \S+/\.venv/bin:/usr/local/sbin:"
+    assert len(set(re.findall(given, text))) == 2, text
+    launch.succeed("down")
+    assert up.communicate(timeout=PATIENCE)[0].count("| told") == 2
 
 
 @pytest.mark.tensorflow

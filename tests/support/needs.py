@@ -88,6 +88,13 @@ NEEDS = {
     "pasta": Need("private networks with pasta", "pasta", "passt", remedy="give it a default route and /dev/net/tun"),
     "gcc": Need("steps of the wall clock", "gcc", "gcc libc6-dev"),
     "slurm": Need("a real Slurm", "slurmctld slurmd sbatch unshare setpriv", "slurm-wlm munge", also=("root",)),
+    "apptainer": Need(
+        "containers on the nodes of Slurm",
+        is_there=lambda: "TFLAUNCH_TEST_IMAGE" in os.environ and bool(program("apptainer")),
+        remedy="bash tests/support/with_apptainer.sh pytest tests/slurm",
+        also=("slurm",),
+        is_optional=True,
+    ),
     "docker-compose": Need("docker-compose's own check", "docker-compose", "docker-compose"),
     "docker": Need(
         "containers",

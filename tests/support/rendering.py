@@ -89,7 +89,7 @@ def shipped() -> dict[str, dict[str, Any]]:
 
 def to_render(data: dict[str, Any], engine: str) -> Spec:
     """Return the spec in data, with an image where the target needs one, without lookups."""
-    spec = made({"container": {"image": "ghcr.io/ann/train:1"}, **data})
+    spec = made(data if engine == "slurm" else {"container": {"image": "ghcr.io/ann/train:1"}, **data})
     spec = resolve.with_hosts("job.json", spec, Path(), is_offline=True) if spec.discover else spec
     assert not targets.find_problems(engine, spec)
     return spec

@@ -49,13 +49,15 @@ def _without(own: Mapping[str, str]) -> BeforeValidator:
     return BeforeValidator(check_fields)
 
 
-Image = Annotated[str, matching(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*", 'the name of an image such as "ghcr.io/ann/train:1"')]
+Image = Annotated[
+    str, matching(r"/?[A-Za-z0-9][A-Za-z0-9._/:@-]*", 'the name of an image such as "ghcr.io/ann/train:1", or its file')
+]
 Cores = Annotated[
     str, matching(r"[0-9]{1,4}(\.[0-9]{1,3})?", 'a number of cores such as "2" or "0.5"', takes_numbers=True)
 ]
 Memory = Annotated[str, matching(r"[1-9][0-9]{0,6}(Mi|Gi)", 'memory such as "512Mi" or "4Gi"')]
 NodeFeature = Annotated[
-    str, matching(r"[A-Za-z0-9][A-Za-z0-9._/=-]*", 'a feature such as "a100", or a label such as "disk=ssd"')
+    str, matching(r"/?[A-Za-z0-9][A-Za-z0-9._/=-]*", 'a feature such as "a100", or a label such as "disk=ssd"')
 ]
 MountPath = Annotated[str, matching(r"/[^:\s]+", 'a path in the container such as "/data"')]
 Volume = Annotated[

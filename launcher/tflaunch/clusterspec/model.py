@@ -215,9 +215,9 @@ class Timeouts(Part):
 
 
 class Container(Part):
-    """The containers of tasks that run in pods, or for which a file is rendered."""
+    """The containers of tasks that run in pods or in a Slurm job, or for which a file is rendered."""
 
-    image: Omittable[engine_fields.Image] = omitted("name of the image")
+    image: Omittable[engine_fields.Image] = omitted("name of the image; for Slurm also its file")
     resources: Resources = Field(default_factory=Resources, description="resources of each task")
     volumes: Annotated[
         Mapping[engine_fields.MountPath, engine_fields.Volume], object_of('an object such as {"/data": "claim"}')

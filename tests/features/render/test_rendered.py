@@ -86,6 +86,7 @@ def test_every_spec_is_written_as_planned(name: str, engine: str) -> None:
         *((engine, {"env": {"A": "${host:HOME}"}}, "env.A", AGENT) for engine in ("slurm", "compose")),
         *((engine, {"workdir": "~/here"}, "workdir", AGENT) for engine in ("slurm", "compose")),
         *((engine, {"tensorboard": "~/logs"}, "tensorboard", AGENT) for engine in ("slurm", "compose")),
+        ("slurm", {}, "container.image", "what `tflaunch up --on slurm` starts tasks in"),
         ("slurm", {"command": [*TRAIN, "{attempt}"]}, f"command[{len(TRAIN)}]", ""),
         ("compose", {"workdir": "/out/{attempt}"}, "workdir", ""),
         ("jobset", {"workdir": "/out/{task.index}"}, "workdir", ""),

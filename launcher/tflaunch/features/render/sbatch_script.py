@@ -126,6 +126,13 @@ def without_lives(spec: Spec) -> Iterator[Problem]:
         yield Problem.error(f"slurm.{slurm.REQUEUE}", message, "remove it, or use `tflaunch up --on slurm`")
 
 
+def without_image(spec: Spec) -> Iterator[Problem]:
+    """Reject an image: the script cannot tell what runs it there, pyxis or Apptainer."""
+    if spec.container.image is not None:
+        message = "is what `tflaunch up --on slurm` starts tasks in, and the script starts them on the nodes themselves"
+        yield Problem.error("container.image", message, "use that, or leave it out here")
+
+
 def placed(spec: Spec) -> Spec:
     """Return the spec on the first, second, … node of the allocation."""
     return slurm.onto(spec, [_NODE.format(number) for number in range(slurm.nodes_wanted(spec))])

@@ -218,7 +218,13 @@ def _pods() -> dict[str, Engine]:
 ENGINES: Mapping[str, Engine] = {
     "slurm": Engine(
         sbatch_script.render,
-        (term_alone, one_gpu_task_per_node, sbatch_script.one_part, sbatch_script.without_lives),
+        (
+            term_alone,
+            one_gpu_task_per_node,
+            sbatch_script.one_part,
+            sbatch_script.without_lives,
+            sbatch_script.without_image,
+        ),
         sbatch_script.placed,
         first_port=sbatch_script.FIRST_PORT,
     ),

@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -39,8 +40,9 @@ class Slurm(Engine):
         )
 
     def words(self, host: str, handle: str) -> Sequence[str]:
-        """Return the srun command for one node of a job."""
-        return jobs.step_command(handle, host)
+        """Return the srun command for one node of a job, and what starts its container."""
+        job, _, container = handle.partition(" ")
+        return [*jobs.step_command(job, host), *shlex.split(container)]
 
     def variables(self, tasks: Sequence[TaskPlan]) -> Mapping[str, Mapping[str, str]]:
         """Return what srun would tell the tasks, if all of them were one step."""
@@ -65,7 +67,7 @@ class Slurm(Engine):
 
     def is_over(self, handle: str) -> bool:
         """Whether the job has ended, and with it everything that ran in it."""
-        job = jobs.find_job(handle)
+        job = jobs.find_job(handle.partition(" ")[0])
         return job is None or not job.is_running
 
 

@@ -21,7 +21,7 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.errors import EXIT_PREFLIGHT, EXIT_USAGE, Problem, SpecError, TflaunchError
 from tflaunch.features.render import slurm
 from tflaunch.features.render.slurm import Ending, parts_of
-from tflaunch.features.slurm import jobs, lives
+from tflaunch.features.slurm import containers, jobs, lives
 from tflaunch.own_process import own_command
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
@@ -69,6 +69,7 @@ def submit_spec(file: SpecFile, order: SpecOrder, write_function: Callable[[Path
     warnings += _find_job_warnings(spec, plan, order, ending)
     placeholders.require_matrix_values(plan)
     check_extras(Launching(LaunchOptions(extras=order.extras), ENGINE, plan))
+    containers.pull_image(spec, file.directory)
     read_secrets(plan.secrets)  # the job reads them again, with the environment that sbatch gives it
     logs = None if order.log_dir is None else Path(order.log_dir)
     if logs is not None:
@@ -111,21 +112,17 @@ def _find_job_warnings(spec: Spec, plan: Plan, order: SpecOrder, ending: Ending)
 def _plan_on_assumed_nodes(file: SpecFile, order: SpecOrder) -> tuple[Spec, Plan, list[Problem]]:
     """Return a spec on placeholder nodes, its plan, warnings; raise as `check_spec`."""
     spec = slurm.with_gpus_of_job(_on_assumed_nodes(file, order))
-    if problems := _refused_fields(spec):
+    if problems := _refused_fields(spec, file.directory):
         raise SpecError(file.source, problems)
     try:
-        warnings = prepare.check_spec(file.source, file.directory, spec)
+        warnings = prepare.check_spec(file.source, file.directory, containers.without_image(spec))
     except SpecError as error:
         raise SpecError(error.source, _in_words_of_job(spec, error.problems)) from None
     return spec, prepare.make_plan(file.directory, spec), _in_words_of_job(spec, warnings)
 
 
-def _refused_fields(spec: Spec) -> list[Problem]:
-    problems = []
-    if spec.container.image is not None:
-        message = f"tasks of `up --on slurm` run on the nodes themselves, not in {spec.container.image!r}"
-        hint = 'start the container in "command", for example ["apptainer", "exec", IMAGE, …], and leave it out here'
-        problems.append(Problem.error("container.image", message, hint))
+def _refused_fields(spec: Spec, directory: Path) -> list[Problem]:
+    problems = list(containers.find_problems(spec, directory))
     if spec.spares:
         message = "are hosts that the spec names, and `--on slurm` runs on nodes that have tasks from the start"
         problems.append(Problem.error("spares", message, "remove it"))

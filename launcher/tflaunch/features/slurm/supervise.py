@@ -22,7 +22,7 @@ from tflaunch.discovery import prepare, resolve
 from tflaunch.discovery.base import NotFoundError
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, Problem, SpecError, TflaunchError
 from tflaunch.features.render import slurm
-from tflaunch.features.slurm import jobs, lives, submission
+from tflaunch.features.slurm import containers, jobs, lives, submission
 from tflaunch.plan import placement
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon, launch
@@ -123,8 +123,9 @@ def _plan_of_allocation(order: SpecOrder, directory: RunDirectory) -> tuple[Spec
 
     spec = submission.placed(spec, on_nodes)
     spec = slurm.with_gpus_of_job(spec, _gpus_of_nodes(directory.path))
-    warnings = prepare.check_spec(str(path), base, spec)
-    plan = prepare.make_plan(base, spec)._replace(preflight=order.preflight).warned(warnings)
+    warnings = prepare.check_spec(str(path), base, containers.without_image(spec))
+    plan = containers.within_image(prepare.make_plan(base, spec), spec, base)
+    plan = plan._replace(preflight=order.preflight).warned(warnings)
     if not directory.function.exists():
         return spec, plan
     searched = json.loads((directory.function / function.SEARCHED).read_text())

@@ -1,0 +1,112 @@
+"""Run the tasks of a job in a container: its agents start there, by pyxis if srun has it, else by Apptainer."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from tflaunch import private_files
+from tflaunch.clusterspec.model import Spec
+from tflaunch.errors import EXIT_PREFLIGHT, Problem, TflaunchError
+from tflaunch.features.slurm import jobs
+from tflaunch.plan.model import Plan, TaskPlan
+from tflaunch.store.run_dir import home
+
+_OPTION = "--container-image"
+_FILES = (".sif", ".sqsh")
+_REGISTRY = re.compile(r"([^/]*[.:][^/]*|localhost)/")
+_AS_ENROOT = r"\1#"
+_SEPARATORS = re.compile("[,:]")  # of mounts, in both programs
+_MAKE_A_FILE = "run this on a machine that has it, or make a file of the image and write its path"
+
+
+def find_problems(spec: Spec, directory: Path) -> Iterator[Problem]:
+    """Yield what nodes cannot do with the image and the volumes of a spec."""
+    if spec.container.image is None:
+        return
+    file = _file_of(spec.container.image, directory)
+    if file is not None and not file.exists():
+        yield Problem.error("container.image", f"there is no file {file}", "correct the path")
+    for path, source in spec.container.volumes.items():
+        if not source.startswith("/"):
+            message = f"{source!r} is a claim or volume, and nodes of Slurm have directories"
+            yield Problem.error(f"container.volumes.{path}", message, 'write a path such as "/data"')
+    for text in (*spec.container.volumes, *spec.container.volumes.values(), str(home()), str(directory)):
+        if _SEPARATORS.search(text):
+            yield Problem.error("container", f"{text!r} cannot be mounted for its comma or colon", "rename it")
+
+
+def without_image(spec: Spec) -> Spec:
+    """Return what the general checks see: they warn of an image as one that only pods use."""
+    return spec.model_copy(update={"container": spec.container.model_copy(update={"image": None})})
+
+
+def pull_image(spec: Spec, directory: Path) -> None:
+    """Let Apptainer make a file of an image, unless it has one; nodes often have no way to a registry.
+
+    Raises:
+        TflaunchError: it cannot.
+    """
+    image = spec.container.image
+    if image is None or _file_of(image, directory) is not None or _has_pyxis() or _pulled(image).exists():
+        return
+    file = _pulled(image)
+    private_files.make_directories(file.parent)
+    part = file.with_name(f"{file.name}.part")
+    command = ["apptainer", "pull", "--force", str(part), f"docker://{image}"]
+    if shutil.which(command[0]) is None:
+        message = f"container.image: srun has no pyxis here, and there is no `apptainer` to get {image!r} with"
+        raise TflaunchError(f"{message}; {_MAKE_A_FILE}", EXIT_PREFLIGHT)
+    # no limit: it shows its progress, and Ctrl-C ends it
+    if subprocess.run(command, check=False).returncode != 0:
+        raise TflaunchError(f"container.image: `{shlex.join(command)}` failed, as it says above", EXIT_PREFLIGHT)
+    part.rename(file)
+
+
+def within_image(plan: Plan, spec: Spec, directory: Path) -> Plan:
+    """Return the plan of a job with its nodes reached in the container of its spec, whose PATH the tasks have."""
+    if spec.container.image is None:
+        return plan
+    words = shlex.join(_words(spec, directory, [process.workdir for process in plan.processes()]))
+    hosts = tuple(host._replace(engine=f"{host.engine} {words}") for host in plan.hosts)
+    given = (spec.env, *(host.env for host in spec.hosts.values()), *(role.env for role in spec.roles.values()))
+    written = [env.get("PATH") for env in given]
+
+    def in_container(process: TaskPlan) -> TaskPlan:
+        env = {name: value for name, value in process.env.items() if name != "PATH" or value in written}
+        return process._replace(env=env)
+
+    return plan._replace(hosts=hosts).with_processes(in_container)
+
+
+def _words(spec: Spec, directory: Path, workdirs: Sequence[str]) -> list[str]:
+    """Return what follows srun and its options; all directories have the same paths there as on the node."""
+    image = spec.container.image
+    assert image is not None
+    there = [path for path in ("/tmp", str(Path.home()), str(home()), str(directory), *workdirs) if Path(path).is_dir()]  # noqa: S108
+    volumes = [f"{source}:{path}" for path, source in spec.container.volumes.items()]
+    mounts = ",".join([*(f"{path}:{path}" for path in dict.fromkeys(there)), *volumes])
+    file = _file_of(image, directory)
+    if _has_pyxis():
+        return [f"{_OPTION}={file or _REGISTRY.sub(_AS_ENROOT, image, count=1)}", f"--container-mounts={mounts}"]
+    gpus = ["--nv"] if any(host.gpus for host in spec.hosts.values()) else []
+    return ["apptainer", "exec", *gpus, "--bind", mounts, str(file or _pulled(image))]
+
+
+def _file_of(image: str, directory: Path) -> Path | None:
+    path = directory / image
+    return path.absolute() if image.startswith("/") or image.endswith(_FILES) or path.exists() else None
+
+
+def _pulled(image: str) -> Path:
+    return home() / "images" / f"{quote(image, safe='')}.sif"
+
+
+def _has_pyxis() -> bool:
+    try:
+        return _OPTION in jobs.run_command("srun", "--help")
+    except jobs.SlurmError:
+        return False
