@@ -375,6 +375,7 @@ class Faults:
         self._world.fault("slow disk", host.name)
         host.disk.seconds = self._within(0.02, 0.3)
         lasts = self._within(1, 15)
+        host.slow_until = self._world.now + lasts
         self._oracle.may_misdate(lasts)
         self._until(lasts, lambda: setattr(host.disk, "seconds", 0.0))
 

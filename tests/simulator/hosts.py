@@ -56,6 +56,7 @@ class SimHost:
         self.refuses_ports = False
         self.refuses_files = False
         self.is_stuck = False
+        self.slow_until = 0.0  # its disk
         self.when_unstuck: list[Callable[[], None]] = []
         self.is_slow_to_die = False
         self.has_lied = False
@@ -232,7 +233,7 @@ class SimHost:
 
     def wait_for_disk(self, seconds: float) -> None:
         """The agent, which writes, does nothing else meanwhile."""
-        if self.agent is not None:
+        if self.agent is not None and self.agent.loop.frozen_until < self.slow_until:
             self.agent.loop.frozen_until = max(self.agent.loop.frozen_until, self.world.now) + seconds
 
     # ---- processes

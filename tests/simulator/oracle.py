@@ -19,6 +19,7 @@ from tflaunch.core.actions import Action, StartTask, StopTask
 from tflaunch.core.events import Event, HostLeaving, Interrupted, JobHung, StopRequested, TaskGone
 from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.core.restart_budget import ALIKE, MOST_FREE
+from tflaunch.core.restart_rules import is_preemption
 from tflaunch.core.states import HostPhase, TaskPhase
 from tflaunch.plan.model import Plan
 from tflaunch.store.log_writer import path_of
@@ -82,7 +83,9 @@ class Oracle:
         self._is_given_up = False
         self._raised: str | None = None  # the task that failed in this attempt as it does in each
         self._alike = 0  # consecutive attempts that failed so, without a newer epoch
-        self._hung_at = ""  # the place of the last hang, in attempts that failed in no other way since
+        # The place of the last hang, in attempts that failed in no other way since; None after an end from outside,
+        # which says nothing of the program.
+        self._hung_at: str | None = ""
         self._epoch = self._furthest = 0
         self._furthest_heard = 0  # without the attempts of lost hosts, whose newest epochs perhaps nobody has heard of
 
@@ -390,9 +393,11 @@ class Oracle:
         place, earlier = culprit.failure if culprit is not None and is_hang else "", self._hung_at
         if place and place == earlier and not is_newer and job.exit_code is None:
             raise Violation("I4", f"restarted after a second hang at {place} without progress")
-        if place and "a hang at" in reason and (place != earlier or (is_newer and not self.is_blurred)):
+        is_first = earlier is not None and place != earlier
+        if place and "a hang at" in reason and (is_first or (is_newer and not self.is_blurred)):
             raise Violation("I4", f"not restarted after the first hang at {place}, though the last was at {earlier!r}")
-        self._hung_at = place
+        is_own = is_hang or (culprit is not None and culprit.cause is Cause.TASK and culprit.signal is None)
+        self._hung_at = place if is_own and not is_preemption(culprit.code, None) else None
 
     def _judge(self, job: Job) -> None:
         """I3: if exactly one fault took effect in an attempt, it is the culprit."""

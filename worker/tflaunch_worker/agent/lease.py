@@ -9,14 +9,14 @@ from tflaunch_worker.event_loop import Loop
 
 # Seconds for a supervisor's hello after the agent's start. It is for those that vanish without a sign: the end of the
 # link ends an agent at once. A launcher on a busy machine may need minutes, and how long it may, timeouts.connect says.
-_FIRST_WORD = 600.0
+FIRST_WORD = 600.0
 
 
 class Lease:
     """The lease's expiry ``ends_at``, in seconds of this host's monotonic clock."""
 
     def __init__(self, loop: Loop) -> None:
-        self.seconds = _FIRST_WORD
+        self.seconds = FIRST_WORD
         self._loop = loop
         self._heard = loop.now()
         self._clock = ""
