@@ -23,6 +23,7 @@ from support.slurm_cluster import SlurmBed
 from support.waiting import PATIENCE
 
 STUBBORN = "trap 'echo told' TERM; touch up.$TFLAUNCH_TASK; while :; do sleep 0.1; done"
+LIMIT = 90  # seconds until Slurm ends a job with a time limit of a minute, which it looks for each 30 s
 ON_TWO = {"cluster": {"worker": ["a", "b"]}, "strategy": "none"}
 
 
@@ -473,13 +474,18 @@ def test_a_controller_that_is_away_for_a_while_is_waited_for(make_nodes: tuple[B
 
 @pytest.mark.thorough
 def test_when_the_time_is_over_tasks_may_save(nodes: SlurmBed, launch: Launch) -> None:
-    """Slurm sends TERM before KILL."""
-    script = "trap 'touch saved.$TFLAUNCH_TASK; exit 0' TERM; touch up.$TFLAUNCH_TASK; while :; do sleep 0.1; done"
-    up = launch.start("up", shell(launch, script), "--on", "slurm", "--time", "1")
-    wait_for_files(nodes, launch, "up.worker:0", "up.worker:1")
-    _, said = wait_for_end(up, 143)
-    assert "the time limit of 00:01:00 is reached (slurm.time)" in said, said
-    assert all((launch.directory / f"saved.worker:{number}").exists() for number in range(2))
+    """Slurm sends TERM before KILL, or earlier if asked; for its own tools both jobs have reached their limit."""
+    spec = shell(launch, "trap 'echo saved; exit 0' TERM; while :; do sleep 0.1; done")
+    begin = ("up", spec, "--on", "slurm", "--time", "1")
+    for up, reason in (
+        (launch.start(*begin), "is reached"),
+        (launch.start(*begin, "--set", "slurm.signal=TERM@40"), "will soon be reached"),
+    ):
+        out, said = up.communicate(timeout=LIMIT + PATIENCE)
+        assert (up.returncode, out.count("| saved")) == (143, 2), said
+        assert f"the time limit of 00:01:00 {reason} (slurm.time)" in said, said
+        (job,) = re.findall(r" is job (\d+)", said)
+        assert "JobState=TIMEOUT" in nodes.asked("scontrol", "show", "job", job)
 
 
 @pytest.mark.thorough

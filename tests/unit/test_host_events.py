@@ -158,6 +158,16 @@ def test_a_second_ctrl_c_does_not_wait_for_a_host_that_cannot_be_told() -> None:
     assert [task.task for task in history.job.unended()] == ["worker:1"]
 
 
+def test_what_the_sender_of_a_signal_does_to_agents_is_not_told_as_its_cause() -> None:
+    """Slurm ends all of a job at once, and says why a moment later."""
+    history = Far().runs()
+    terminated = HostLeaving("h2", "its agent was terminated there", is_drain=True)
+    for event in (Interrupted(15, is_announced=True), terminated, LinkLost("h2", "cut")):
+        assert history.told(event) == []
+    told = history.told(Interrupted(15, "the time limit is reached"))
+    assert told[0].startswith("the time limit is reached; ending worker:0, worker:1: sent TERM")
+
+
 def test_a_host_that_breaks_the_protocol_is_not_tried_again() -> None:
     """Another agent there would do the same; an elastic job continues without the host."""
     job = Willing(clustered({"worker": ["a", "b"]}, restart={"max": 3, "backoff": [0, 0]}))

@@ -201,8 +201,8 @@ class Job(NamedTuple):
     hosts to which they have moved, and without the workers of lost hosts.
     ``success_tasks`` are the tasks that must exit with code 0 for the job to succeed. ``excluded_hosts`` are the hosts
     whose workers the current attempt runs without; ``join_by`` is when hosts that are being joined must have answered.
-    ``interrupts`` counts the signals that asked tflaunch to end. ``unforked``: why no task is forked any more, "" for
-    nothing.
+    ``interrupts`` counts the signals that asked tflaunch to end, and ``is_told_to_end``: one more has come, and it is
+    being found out who has sent it. ``unforked``: why no task is forked any more, "" for nothing.
     """
 
     run: str
@@ -228,6 +228,7 @@ class Job(NamedTuple):
     deadlines: Deadlines = Deadlines()
     checkpoint: CopiedCheckpoint | None = None
     interrupts: int = 0
+    is_told_to_end: bool = False
     unforked: str = ""
 
     @property

@@ -197,8 +197,8 @@ def _note_first_finish(job: Job, task: TaskState, now: float) -> Job:
 def _on_interrupt(job: Job, event: events.Interrupted, now: float) -> Step:
     """Stop the tasks; from the second signal on, without their grace."""
     if event.is_announced:  # tasks that have got the signal, too, may exit with 0 before it follows
-        return _settling(job, now + policy.EXPLAINED_WITHIN), []
-    job = job._replace(interrupts=job.interrupts + 1)
+        return _settling(job._replace(is_told_to_end=True), now + policy.EXPLAINED_WITHIN), []
+    job = job._replace(interrupts=job.interrupts + 1, is_told_to_end=False)
     if job.interrupts >= policy.MOST_INTERRUPTS:
         living = {process.host: _NOT_AWAITED for process in job.plan.processes() if job.tasks[process.task].is_alive}
         return hosts.give_up(job, living, now, is_unconfirmed=True)

@@ -39,6 +39,8 @@ def messages_about(
     """
     if isinstance(event, annotations.Annotation):
         return _annotation_news(event, after, known)
+    if after.is_told_to_end:  # whoever ends the job has told the agents, too: what follows from that is not its cause
+        return []
     is_running = after.phase is Phase.RUNNING
     lines = _start_news(before, event, after, logs) if isinstance(event, events.TaskStarted) else []
     lines += _board_news(before, event, after)

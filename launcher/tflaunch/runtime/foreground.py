@@ -90,7 +90,9 @@ def _supervise(
 
     try:
         with ExitStack() as early:
-            early.enter_context(_ignored_ctrl_z(job.plan.lease, lambda text: mailbox.call(lambda: config.say(text))))
+            if config.explain_term is None:  # otherwise CONT may just precede TERM, as Slurm sends both
+                say = config.say
+                early.enter_context(_ignored_ctrl_z(job.plan.lease, lambda text: mailbox.call(lambda: say(text))))
             # Before the journal begins, so that it also has the end.
             early.enter_context(_signals_to(mailbox, came, config.explain_term))
             with wiring.open_runtime(job, config, connectors, mailbox, patience, fencing, records) as runtime:

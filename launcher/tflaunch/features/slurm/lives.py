@@ -1,7 +1,9 @@
 """Whether a run goes on after the time limit of its job: Slurm starts the job again, as the same run."""
 
 import signal
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from tflaunch.core.job_state import Job
@@ -15,12 +17,15 @@ from tflaunch.runtime.loop import Run
 from tflaunch.runtime.watchers import Findings, Supervision, Watcher
 from tflaunch.store.history import lines_in, moments_in
 from tflaunch_worker.agent import checkpoint_progress
+from tflaunch_worker.readable import duration_words
 
 LIMIT = "the time limit"
 """How the reason of a run begins that ended at it."""
 EXTRA = "past_limit"
 """The extra of a run in which `choice` stands."""
 _ASKED, _ALLOWED = "asked", "allowed"
+_LONGEST_STAY = 120.0  # seconds: more time than `render.slurm.Ending` makes usual is not worth a name
+_LATE = 60.0  # seconds: slurmctld looks for jobs at their limits each 30 s (PERIODIC_TIMEOUT in its controller.c)
 _HOW = f'write "slurm": {{"{REQUEUE}": "{AT_LIMIT}"}} to let it go on in another job'
 
 
@@ -52,7 +57,7 @@ class PastLimit(Watcher):
         self._directory = supervision.config.directory.path
         self._choice = supervision.config.extras[EXTRA]
         self._number = jobs.job_of(self._directory) or ""
-        self._goes_on = False
+        self._goes_on: bool | None = None  # None: not before the time limit
 
     def finish(self, run: Run) -> Findings | None:
         """Say whether it goes on."""
@@ -66,13 +71,22 @@ class PastLimit(Watcher):
         return Findings([f"job {self._number} goes back into the queue, to go on from there"])
 
     def follow_up(self, say: Callable[[str], None]) -> None:
-        """Put the job back."""
-        if not self._goes_on:
-            return
-        try:
-            put_back(self._number)
-        except jobs.SlurmError as error:
-            say(f"job {self._number} cannot be put back into the queue: {error}; start its spec again to go on")
+        """Put the job back, or let Slurm end it."""
+        if self._goes_on:
+            try:
+                put_back(self._number)
+            except jobs.SlurmError as error:
+                say(f"job {self._number} cannot be put back into the queue: {error}; start its spec again to go on")
+        elif self._goes_on is False:
+            self._await_limit(say)
+
+    def _await_limit(self, say: Callable[[str], None]) -> None:
+        """Leave the end to Slurm: a job that ends before its limit is FAILED for squeue and sacct, and not TIMEOUT."""
+        with suppress(jobs.SlurmError):
+            job = jobs.find_job(self._number)
+            if job is not None and job.is_running and job.seconds_left <= _LONGEST_STAY:
+                say(f"Slurm ends job {self._number} at its time limit, in {duration_words(max(job.seconds_left, 0.0))}")
+                time.sleep(max(job.seconds_left, 0.0) + _LATE)  # until its TERM
 
     def _why_not(self, job: Job) -> str:
         """Return why it does not go on; "" if it does."""
