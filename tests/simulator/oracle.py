@@ -271,6 +271,8 @@ class Oracle:
             self._interrupts += 1
             self._is_given_up |= event.grace == 0
         self._check_stale(before, event, job)
+        if before.tasks is not job.tasks:
+            self._check_gone(before, job)
         self._check_starts(actions)
         self._check_places(before, job, actions)
         self._excused |= {action.task for action in actions if isinstance(action, StopTask) and not action.grace}
@@ -281,8 +283,6 @@ class Oracle:
         if before.phase is not job.phase:
             self.world.note("job:", before.phase.value, "->", job.phase.value, news())
             self._check_phase(before, job)
-        if before.tasks is not job.tasks:
-            self._check_gone(before, job)
         if before.restarts.budget is not job.restarts.budget:
             self._check_budget(job, job.restarts.budget, "the job")
         for name, task in job.tasks.items():

@@ -105,6 +105,22 @@ FOUND = {
             after("stopping", "LinkRestored", "fill_logs", 93882254),
         ),
     ),
+    # Nothing showed the log's output afterwards.
+    "a log without space for its first mark": Found(
+        30898,
+        {
+            "cluster": {"chief": ["a"], "worker": ["a", "b"], "ps": ["b"], "evaluator": ["a"]},
+            "tensorboard": "logs/",
+            "spares": ["s", "t"],
+            "sync": {},
+        },
+        Script(),
+        (
+            at(0.067, "refuse_files", 2),
+            after("joining", "HostRefused", "fill_logs", 103590),
+            after("joining", "HostRefused", "refuse_files", 103591),
+        ),
+    ),
 }
 
 

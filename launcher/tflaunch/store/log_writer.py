@@ -102,6 +102,7 @@ class TaskLog:
         self._written = 0
         self.first_size = self._size = 0
         self._times: TimeIndex | None = None
+        self._lacks_mark = False
         earlier = marks.earlier.get(task)
         self.attempt = 0 if earlier is None else earlier.attempt
         is_open = self._open()
@@ -135,13 +136,13 @@ class TaskLog:
         return True
 
     def _mark_start(self) -> None:
-        self._marks.add(Mark(self._task, self.attempt, self.first_size, self._written))
+        self._lacks_mark = not self._marks.add(Mark(self._task, self.attempt, self.first_size, self._written))
 
     def _is_open(self) -> bool:
-        """Return whether the log is open, after another attempt to open it if it was not."""
-        if self._file < 0 and self._open():
+        """Return whether the log is open and has a mark, without which nobody finds its output; else try again."""
+        if self._lacks_mark or (self._file < 0 and self._open()):
             self._mark_start()
-        return self._file >= 0
+        return self._file >= 0 and not self._lacks_mark
 
     def append(self, data: bytes, times: Sequence[tuple[int, float]]) -> Kept | None:
         """Append output of the task; return its location, None if it does not fit.
