@@ -24,6 +24,7 @@ _MOST_NOISE = 1024 * 1024  # bytes that a login shell may print before our progr
 _LONGEST_ANSWER = 64 * 1024
 _MOST_VALUES = 100
 _LINES_SHOWN = 6
+_LINES_OF_END = 2  # srun says last that its task has ended, and before that why
 _TOO_OLD = 38  # our own exit code for a Python that cannot run the agent
 _NO_PYTHON = 127
 
@@ -123,7 +124,7 @@ class _Boot:
             if len(self._received) > _MOST_NOISE:
                 raise LinkError("its login prints without end; look at the shell's start-up files there")
             if not self._receive():
-                said = self._last_line(self._received) or self._last_line(self._stream.errors())
+                said = self._last_line(self._received) or self._last_line(self._stream.errors(), _LINES_OF_END)
                 raise LinkError(self._stream.failure(self._exit_code(), said))
         self._received = self._received.partition(marker)[2]
 
@@ -182,9 +183,9 @@ class _Boot:
         return self._stream.exit_code(max(min(self._left(), 2.0), 0.1))
 
     @staticmethod
-    def _last_line(text: bytes) -> str:
-        lines = text.decode("utf-8", "replace").split("\n")
-        return next((printable(line.strip(), 200) for line in reversed(lines) if line.strip()), "")
+    def _last_line(text: bytes, most: int = 1) -> str:
+        lines = [line.strip() for line in text.decode("utf-8", "replace").split("\n") if line.strip()]
+        return printable(" / ".join(lines[-most:]), 200 * most)
 
 
 class BootConnectors:

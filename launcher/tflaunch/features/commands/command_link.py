@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import shutil
 import socket
@@ -174,8 +175,9 @@ class CommandLink:
     def failure(self, code: int, said: str) -> str:
         """Describe a command that exited before our program started."""
         words = f", and said {said!r}" if said else ""
-        name = " ".join(word for word in self._words[:2] if not word.startswith("-"))
-        return f"`{name}` ended with code {code}{words}; does `{' '.join(self._words)} true` work?"
+        command = re.sub(r"^env (-u \w+ )+", "", " ".join(self._words))
+        name = " ".join(word for word in command.split()[:2] if not word.startswith("-"))
+        return f"`{name}` ended with code {code}{words}; does `{command} true` work?"
 
     def close(self) -> None:
         """Close the link, and terminate the command unless it is kept."""

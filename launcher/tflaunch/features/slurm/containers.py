@@ -15,12 +15,12 @@ from tflaunch.features.slurm import jobs
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.store.run_dir import home
 
+_PROGRAM = "apptainer"
 _OPTION = "--container-image"
 _FILES = (".sif", ".sqsh")
 _REGISTRY = re.compile(r"([^/]*[.:][^/]*|localhost)/")
 _AS_ENROOT = r"\1#"
 _SEPARATORS = re.compile("[,:]")  # of mounts, in both programs
-_MAKE_A_FILE = "run this on a machine that has it, or make a file of the image and write its path"
 
 
 def find_problems(spec: Spec, directory: Path) -> Iterator[Problem]:
@@ -30,6 +30,9 @@ def find_problems(spec: Spec, directory: Path) -> Iterator[Problem]:
     file = _file_of(spec.container.image, directory)
     if file is not None and not file.exists():
         yield Problem.error("container.image", f"there is no file {file}", "correct the path")
+    if _is_to_pull(spec.container.image, directory) and shutil.which(_PROGRAM) is None:
+        message = f"srun has no pyxis here, and there is no `{_PROGRAM}` to get {spec.container.image!r} with"
+        yield Problem.error("container.image", message, "install one of them, or write the path of a file")
     for path, source in spec.container.volumes.items():
         if not source.startswith("/"):
             message = f"{source!r} is a claim or volume, and nodes of Slurm have directories"
@@ -51,15 +54,12 @@ def pull_image(spec: Spec, directory: Path) -> None:
         TflaunchError: it cannot.
     """
     image = spec.container.image
-    if image is None or _file_of(image, directory) is not None or _has_pyxis() or _pulled(image).exists():
+    if image is None or not _is_to_pull(image, directory):
         return
     file = _pulled(image)
     private_files.make_directories(file.parent)
     part = file.with_name(f"{file.name}.part")
-    command = ["apptainer", "pull", "--force", str(part), f"docker://{image}"]
-    if shutil.which(command[0]) is None:
-        message = f"container.image: srun has no pyxis here, and there is no `apptainer` to get {image!r} with"
-        raise TflaunchError(f"{message}; {_MAKE_A_FILE}", EXIT_PREFLIGHT)
+    command = [_PROGRAM, "pull", "--force", str(part), f"docker://{image}"]
     # no limit: it shows its progress, and Ctrl-C ends it
     if subprocess.run(command, check=False).returncode != 0:
         raise TflaunchError(f"container.image: `{shlex.join(command)}` failed, as it says above", EXIT_PREFLIGHT)
@@ -93,12 +93,16 @@ def _words(spec: Spec, directory: Path, workdirs: Sequence[str]) -> list[str]:
     if _has_pyxis():
         return [f"{_OPTION}={file or _REGISTRY.sub(_AS_ENROOT, image, count=1)}", f"--container-mounts={mounts}"]
     gpus = ["--nv"] if any(host.gpus for host in spec.hosts.values()) else []
-    return ["apptainer", "exec", *gpus, "--bind", mounts, str(file or _pulled(image))]
+    return [_PROGRAM, "exec", *gpus, "--bind", mounts, str(file or _pulled(image))]
 
 
 def _file_of(image: str, directory: Path) -> Path | None:
     path = directory / image
     return path.absolute() if image.startswith("/") or image.endswith(_FILES) or path.exists() else None
+
+
+def _is_to_pull(image: str, directory: Path) -> bool:
+    return _file_of(image, directory) is None and not _has_pyxis() and not _pulled(image).exists()
 
 
 def _pulled(image: str) -> Path:
