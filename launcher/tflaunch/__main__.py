@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _leave_out_plugins() -> None:
-    """Keep pydantic from searching the metadata of all packages for plugins, which takes 20 ms.
+    """Keep pydantic from searching all metadata for plugins, which takes 20 ms.
 
     The documented variable comes too late to spare the import of `importlib.metadata`, and tasks would inherit it.
     """

@@ -1,4 +1,4 @@
-"""Handle signals for a while, and wait so that a signal, even one just before, ends it."""
+"""Handle signals for a while; a signal, even one just before, ends a wait."""
 
 import select
 import signal
@@ -30,7 +30,7 @@ def wait_readable(descriptors: Sequence[int], patience: float | None = None) -> 
 
 @contextmanager
 def handle_signals(numbers: Iterable[int], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Handle signals in this way until the context is left, and as before from then on."""
+    """Handle signals in this way until the context is left, and then as before."""
     earlier = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield

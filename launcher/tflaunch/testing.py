@@ -102,7 +102,7 @@ def tflaunch_cluster(request: pytest.FixtureRequest, tflaunch_home: Path) -> Cal
 
 @pytest.fixture
 def assert_resumes(tflaunch_home: Path) -> Callable[..., None]:
-    """A function that fails the test if a training does not go on after a fault, as `tflaunch drill` sees it.
+    """A function that fails the test if a training does not resume after a fault.
 
     Its arguments: ``spec`` is a file, or ``command`` is what ``workers`` tasks run; ``steps`` ends each training after
     that many; ``fault`` is one of `tflaunch drill --fault`.

@@ -1,4 +1,4 @@
-"""Receive output of tasks, and files that they leave: write each byte once, and acknowledge it when written."""
+"""Write tasks' output and left files, each byte once, and then acknowledge it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -132,7 +132,7 @@ class Output:
 
 
 def _checked(times: list[Any], offset: int, size: int) -> Times:
-    """Return the times of a frame that holds ``size`` bytes from ``offset`` on, or raise ValueError."""
+    """Return the times of ``size`` bytes from ``offset`` on, or raise ValueError."""
     checked: Times = []
     end = offset + size
     for time in reversed(times):

@@ -1,4 +1,4 @@
-"""What an agent was sent, which is sent again over the next link, and what it may answer: each event once."""
+"""Record what an agent was sent, to send it again, and take each event once."""
 
 import math
 from collections import deque
@@ -49,7 +49,7 @@ class Greeting(NamedTuple):
 
 
 def read_pulse(message: Mapping[str, Any], last_order: int, now: float) -> Pulse:
-    """Return the pulse in a message of an agent whose last command has this number, at a time of our clock.
+    """Return the pulse in an agent's message, which came at ``now`` on our clock.
 
     Raises:
         ValueError: the message is malformed, or answers a message that was never sent.
@@ -98,7 +98,7 @@ class ExpectedReplies:
         return (task, attempt) in self._started
 
     def most_bytes(self, source: str, attempt: int) -> float:
-        """Return how many bytes the agent may send of an attempt's output, or of a file that it leaves.
+        """Return how many bytes an agent may send of a task's output or of a left file.
 
         -1 if it was asked for none; ``source``: the task, or ``TASK/NAME`` for a file.
         """

@@ -89,17 +89,17 @@ class Run:
 
     @property
     def trains(self) -> str:
-        """Whether it trains: ``yes``, ``no`` or ``unknown``; raises as `status`, which has all of this at once."""
+        """Whether it trains: ``yes``, ``no`` or ``unknown``; raises as `status`."""
         return self.status().trains
 
     @property
     def phase(self) -> str:
-        """What it does now, such as ``forming``, ``training`` or ``ended``; raises as `status`."""
+        """What it does now, such as ``forming`` or ``training``; raises as `status`."""
         return self.status().phase
 
     @property
     def since(self) -> float | None:
-        """Since when that phase goes on, in seconds since the epoch, None if unknown; raises as `status`."""
+        """Since when, in seconds since the epoch, None if unknown; raises as `status`."""
         return self.status().since
 
     @property
@@ -109,7 +109,7 @@ class Run:
 
     @property
     def next_commands(self) -> tuple[tuple[str, ...], ...]:
-        """Commands that help, as argument lists; none of them ends anything; raises as `status`."""
+        """Commands that help and end nothing, as argument lists; raises as `status`."""
         return self.status().next_commands
 
     def history(self) -> list[Moment]:

@@ -145,6 +145,6 @@ def request_restart(directory: Path, tasks: Sequence[str]) -> list[str]:
 
 
 def request_signal(directory: Path, number: int, tasks: Sequence[str]) -> list[str]:
-    """Have a signal sent to tasks, and return those that were running; raises as `request_restart`."""
+    """Send a signal to tasks; return those that ran; raises as `request_restart`."""
     answer = ControlClient(directory).ask("signal", tasks=list(tasks), signal=number)
     return [str(task) for task in answer.get("tasks", tasks)]

@@ -80,7 +80,7 @@ def wait_for_end(location: RunLocation, say: Callable[[str], None], timeout: flo
 def until_end(
     observer: Observer, say: Callable[[str], None], time_left: Callable[[], float | None] = lambda: None
 ) -> int:
-    """Show a run's messages until it ends; return and raise as `last_words`, and raise what ``time_left`` does."""
+    """Show a run until it ends; return as `last_words`; raise as it and ``time_left``."""
     while observer.outcome is runs.Outcome.LIVE:
         observer.wait(time_left())
         tell_news(observer, say)

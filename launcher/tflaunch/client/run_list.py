@@ -148,7 +148,7 @@ def entry_of(directory: Path) -> RunEntry:
 
 
 def assessed_entry(entry: RunEntry) -> RunEntry:
-    """Return an entry that says whether the run trains, for which one that has not ended is asked."""
+    """Return an entry with whether its run trains; one that has not ended is asked."""
     if entry.phase is not None:
         return entry
     try:

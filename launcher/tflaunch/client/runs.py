@@ -88,7 +88,7 @@ class Outcome(Enum):
 
 
 class RunEnd(NamedTuple):
-    """How a run has ended: exit code, state, sentences about what was not stored, and why ("" in old journals)."""
+    """How a run ended: exit code, state, what was not stored, why ("" in old runs)."""
 
     exit_code: int
     state: str

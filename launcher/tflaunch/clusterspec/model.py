@@ -152,7 +152,7 @@ class Sync(Part):
 
 
 class Checkpoints(Part):
-    """Where the program writes checkpoints, and how many copies of them are made on other disks."""
+    """Where the program writes checkpoints, and how many copies go to other disks."""
 
     dir: Text = Field(description="directory of the program's checkpoints, relative to the working directory")
     copies: Count = Field(default=2, description="hosts that have the newest checkpoint, with the one that wrote it")
@@ -186,7 +186,7 @@ class Notify(Part):
 
 
 class Retention(Part):
-    """Which earlier runs of the job are removed from this machine when a run of it has ended."""
+    """Which runs of a job are removed from this machine when a later one has ended."""
 
     keep: Count = Field(default=10, description="newest runs of the job that stay, however old they are")
     older_than: Duration = Field(default=2592000.0, description="time for which every run stays after its end")
@@ -215,7 +215,7 @@ class Timeouts(Part):
 
 
 class Container(Part):
-    """The containers of tasks that run in pods or in a Slurm job, or for which a file is rendered."""
+    """Containers of tasks in pods, in Slurm jobs and in rendered files."""
 
     image: Omittable[engine_fields.Image] = omitted("name of the image; for Slurm also its file")
     resources: Resources = Field(default_factory=Resources, description="resources of each task")

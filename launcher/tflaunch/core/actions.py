@@ -48,7 +48,7 @@ class ProbePeers(NamedTuple):
 
 
 class UpdateFence(NamedTuple):
-    """Send a host the addresses from which connections may reach its tasks, as they have changed."""
+    """Send a host the changed list of addresses that may connect to its tasks."""
 
     host: str
 
@@ -66,7 +66,7 @@ class StartTask(NamedTuple):
 
 
 class ImportModules(NamedTuple):
-    """Import the modules of a task, named as in the compiled plan, on a spare host that may get it."""
+    """Import modules of a task of the compiled plan on a spare host that may get it."""
 
     host: str
     task: str

@@ -13,9 +13,9 @@ from tflaunch.records import Range
 
 
 class MemoryGrew(NamedTuple):
-    """The memory of the task grows steadily, by ``rate`` bytes per second, and its host's is full in ``left`` seconds.
+    """The memory of the task grows steadily.
 
-    With a rate of 0, it no longer does.
+    ``rate``: bytes per second, 0 if it no longer does; ``left``: seconds until its host's memory is full.
     """
 
     host: str
@@ -66,7 +66,7 @@ class HostEndExplained(NamedTuple):
 
 
 class FeatureFailed(NamedTuple):
-    """A feature failed, and is left out for the rest of the run: in the agent ``on_host``, "" for the supervisor."""
+    """A feature failed and is left out of the run; ``on_host``: "" for the supervisor."""
 
     feature: Reason
     reason: Reason
@@ -147,7 +147,7 @@ class Annotations(NamedTuple):
         return sentence if attempt == job.attempt else ""
 
     def noticed_of(self, job: Job) -> str:
-        """Return why the tasks of this attempt are silent; "" if they are not, or held up from outside."""
+        """Return why this attempt is silent; "" if it is not, or is held up from outside."""
         sentence, attempt, _ = self.noticed
         return sentence if sentence and attempt == job.attempt and policy.can_hang(job) else ""
 

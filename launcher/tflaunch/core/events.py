@@ -61,7 +61,7 @@ class HostJoined(NamedTuple):
 
 
 class HostDelayed(NamedTuple):
-    """A host cannot be reached yet, or not again after its link was lost, and why; it is waited for.
+    """A host cannot be reached yet, or not again, and is waited for.
 
     ``is_held``: what makes it is held back by another's queue, for as long as that may take.
     """
@@ -86,14 +86,14 @@ class LinkLost(NamedTuple):
 
 
 class LinkRestored(NamedTuple):
-    """The link to an agent is restored; ``is_leaving``: its lease has expired and it stops its tasks."""
+    """The link to an agent is restored; ``is_leaving``: its lease has expired."""
 
     host: str
     is_leaving: bool
 
 
 class HostLeaving(NamedTuple):
-    """The agent on a host stops its tasks and exits without a request from the supervisor.
+    """An agent stops its tasks and exits without a request from the supervisor.
 
     ``is_drain``: the host is being drained, and the tasks got their grace to save.
     """
@@ -119,7 +119,7 @@ NEEDS = ("code", "checkpoint", "setup", "network")
 
 
 def read_need(name: str, value: Any) -> str:
-    """Return what a host may need before an attempt (`NEEDS`); raise ValueError for anything else."""
+    """Return a need of hosts (`NEEDS`); raise ValueError for anything else."""
     if value not in NEEDS:
         raise schema.refuse(name, "what a host needs", value)
     return str(value)
@@ -129,7 +129,7 @@ Need = Annotated[str, read_need]
 
 
 class HostPrepared(NamedTuple):
-    """A host has what it needs for the next attempt, such as the user's code in directory ``name``.
+    """A host has what the next attempt needs, such as the code in directory ``name``.
 
     ``name`` and ``step`` are those of the checkpoint with which the attempt starts; "" and 0 for none.
     """
@@ -141,7 +141,7 @@ class HostPrepared(NamedTuple):
 
 
 class HostRefused(NamedTuple):
-    """A host cannot have what it needs for the next attempt; ``lines``: the last output about it."""
+    """A host lacks what the next attempt needs; ``lines``: the last output about it."""
 
     host: str
     what: Need
@@ -150,14 +150,14 @@ class HostRefused(NamedTuple):
 
 
 class NamesResolved(NamedTuple):
-    """What a host's resolver returned: name to its addresses, separated by spaces; "" for none."""
+    """A host has resolved names, each to addresses separated by spaces, or to ""."""
 
     host: str
     found: dict[Name, Addresses]
 
 
 class PortsHeld(NamedTuple):
-    """A host holds these ports: task to port. ``addresses`` is as in `HostJoined`; they may have changed since."""
+    """A host holds ports, by task; ``addresses``: those of `HostJoined`, as of now."""
 
     host: str
     ports: dict[Name, Port]
@@ -179,14 +179,14 @@ class PeersProbed(NamedTuple):
 
 
 class PeerSeen(NamedTuple):
-    """Another host of the run has come from an address that the fence does not admit yet."""
+    """Another host of the run has used an address that the fence does not admit yet."""
 
     host: str
     source: IpAddress
 
 
 class OutsiderRefused(NamedTuple):
-    """The fence of a task has refused a connection, the first one from this address on this host."""
+    """A task's fence refused a connection, the first from this address on this host."""
 
     host: str
     task: str
@@ -264,7 +264,7 @@ class TaskExited(NamedTuple):
 
 
 class BreakpointReached(NamedTuple):
-    """A process of the task waits at a `breakpoint()` for a debugger, in this line and function."""
+    """A process of the task waits at a `breakpoint()` in this line and function."""
 
     host: str
     task: str
@@ -275,7 +275,7 @@ class BreakpointReached(NamedTuple):
 
 
 class BreakpointLeft(NamedTuple):
-    """No process of the task waits at a breakpoint any more; ``is_quit``: its user has ended the run from there."""
+    """No process waits at a breakpoint any more; ``is_quit``: its user ended the run."""
 
     host: str
     task: str
@@ -296,7 +296,7 @@ class TaskGone(NamedTuple):
 
 
 class TaskLingers(NamedTuple):
-    """A process of the task has not ended after KILL; ``reason``: what the kernel says about it."""
+    """A process of the task outlives KILL; ``reason``: what the kernel says about it."""
 
     host: str
     task: str
@@ -306,7 +306,7 @@ class TaskLingers(NamedTuple):
 
 
 class Interrupted(NamedTuple):
-    """tflaunch received a signal that asks it to stop, with this number; ``why``: who sent it, if that is known.
+    """tflaunch received a signal to stop; ``why``: who sent it, if that is known.
 
     ``is_announced``: it is being found out who has sent it; the same event follows with the answer, and stops the job.
     """
@@ -317,7 +317,7 @@ class Interrupted(NamedTuple):
 
 
 class StopRequested(NamedTuple):
-    """The user asked from another terminal to stop the job: TERM, and KILL after ``grace`` seconds."""
+    """Another terminal asked to stop the job: TERM, and KILL after ``grace`` seconds."""
 
     grace: Seconds
 
@@ -329,7 +329,7 @@ class RestartRequested(NamedTuple):
 
 
 class JobHung(NamedTuple):
-    """No task of the attempt goes on: ``message`` says for how long, ``place`` where the one is that others await."""
+    """No task goes on; ``message``: for how long, ``place``: where the awaited one is."""
 
     attempt: Attempt
     message: Reason
@@ -337,7 +337,7 @@ class JobHung(NamedTuple):
 
 
 class CheckpointCopied(NamedTuple):
-    """A checkpoint that a task on ``host`` has written is in the run's directory, too; a later attempt may need it.
+    """A checkpoint from ``host`` is in the run's directory, too, for later attempts.
 
     ``step`` is the number in its name, 0 for none; ``hosts``: those that have it, separated by spaces.
     """
@@ -358,7 +358,7 @@ class Superseded(NamedTuple):
 
 
 class TimePassed(NamedTuple):
-    """The deadline that the job waited for has passed (see `time_limits.next_deadline`)."""
+    """The deadline of `time_limits.next_deadline` has passed."""
 
 
 HostEvent = HostJoined | HostDelayed | HostUnreachable | LinkLost | LinkRestored | HostLeaving | HostLost

@@ -1,4 +1,4 @@
-"""Lost hosts: whether a job goes on without them, when they are tried again, how long it waits. Pure.
+"""Go on without lost hosts, try them again, and limit the wait for them. Pure.
 
 A host is away from when it was given up until an agent has joined there again. No attempt that it keeps from starting
 counts as a restart: only `timeouts.lost_host` limits the wait.

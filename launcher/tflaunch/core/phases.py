@@ -138,7 +138,7 @@ def _prepare(job: Job) -> Step:
 
 
 def _await_checkpoints(job: Job) -> Job:
-    """Wait until a watcher has put the newest checkpoint on the hosts on which tasks of the gang start."""
+    """Wait until a watcher has put the newest checkpoint on the hosts of the gang."""
     if job.plan.checkpoints is None:
         return job
     hosts = dict.fromkeys(task.host for task in to_prepare(job) if policy.in_gang(task))

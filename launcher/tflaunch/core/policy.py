@@ -208,7 +208,7 @@ def can_be_restarted_alone(plan: Plan, task: TaskPlan) -> bool:
 
 
 def is_ready(job: Job, task: TaskPlan) -> bool:
-    """Whether a task can start alone: its host has the code, is set up, and holds the port."""
+    """Whether a task can start alone: its host has code and setup, and holds its port."""
     has_port = task.role == SIDECAR or not has_cluster(job.plan.strategy) or task.task in job.ports
     host = job.hosts[task.host]
     return host.phase is HostPhase.CONNECTED and not host.awaits & FIRST_NEEDS and has_port
@@ -305,7 +305,7 @@ def expect_ends(job: Job) -> Job:
 
 
 def awaited_at_first(plan: Plan, host: str) -> frozenset[str]:
-    """Return what a new agent on the host lacks: the copy of the user's code, and what `setup` makes."""
+    """Return the needs of a new agent on a host: the user's code and the setup."""
     lacks_code = plan.sync is not None and not plan.host(host).is_like_here
     return frozenset(what for what, is_lacking in ((CODE, lacks_code), (SETUP, plan.has_setups)) if is_lacking)
 
@@ -344,7 +344,7 @@ def is_debugged(job: Job) -> bool:
 
 
 def can_hang(job: Job) -> bool:
-    """Whether silence means something: the gang runs, no task is at a breakpoint, and all hosts are heard."""
+    """Whether silence counts: the gang runs, at no breakpoint, on connected hosts."""
     if job.phase is not Phase.RUNNING or is_debugged(job):
         return False
     alive = [task for task in gang_tasks(job) if job.tasks[task.task].is_alive]

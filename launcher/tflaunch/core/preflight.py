@@ -68,7 +68,7 @@ def _inside(plan: Plan) -> dict[str, dict[str, tuple[str, int]]]:
 
 
 def _peers_of(host: str, number: int, ring: Sequence[str]) -> list[str]:
-    """Return the peers of the host with a number in a ring: all, or `MOST_PEERS` and the first host.
+    """Return the peers of a host in a ring: all, or `MOST_PEERS` and the first host.
 
     All tasks need the leader on the first host. The others are spread evenly from the next host on, so that each host
     is probed equally often and a block between two parts of a network is found.
@@ -82,7 +82,7 @@ def _peers_of(host: str, number: int, ring: Sequence[str]) -> list[str]:
 
 
 def name_remedy(problem: str) -> str:
-    """Return what helps when a host does not resolve a name, or resolves it to itself, by one of `name_problems`."""
+    """Return the remedy for a problem with names, as `name_problems` returns it."""
     name = problem.partition(" name '")[2].partition("'")[0]
     return (
         f'use addresses in cluster, set "hosts": {{"{name}": {{"address": "10.0.0.5"}}}}, or correct /etc/hosts there'

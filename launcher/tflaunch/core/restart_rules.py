@@ -67,7 +67,7 @@ def why_hopeless(job: Job, task: str) -> str:
 
 
 def forked_from(task: TaskState, event: TaskExited) -> str:
-    """Return the modules that a task was forked with, if that may be why it has ended; else "".
+    """Return the modules that a task was forked with if they may have ended it, or "".
 
     A fork lacks what the import may have started, and has its libraries loaded in another order. That shows at once, by
     a signal from its own process or while it imports the rest. Who kills it from outside has another reason.

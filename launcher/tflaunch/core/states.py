@@ -1,4 +1,4 @@
-"""The states of hosts and tasks, and what agents measure of them: immutable values, which only `step.step` replaces."""
+"""Immutable states and measurements of hosts and tasks; `step.step` replaces them."""
 
 from collections.abc import Hashable, Mapping
 from enum import Enum

@@ -41,7 +41,7 @@ def plan_spec(
     *,
     is_detached: bool = False,
 ) -> tuple[planning.Plan, list[Problem]]:
-    """Return the plan of a spec, and its warnings; takes arguments and raises as `read_spec`."""
+    """Return a spec's plan and warnings; takes arguments and raises as `read_spec`."""
     spec, warnings = read_spec(file, settings, name, command)
     warnings += lint.unused_image(spec)
     return make_plan(file.directory, spec, is_detached=is_detached).warned(warnings), warnings
@@ -64,7 +64,7 @@ def complete(source: str, directory: Path, spec: Spec, is_offline: bool = False)
 
 
 def check_spec(source: str, directory: Path, spec: Spec) -> list[Problem]:
-    """Return the warnings about a spec with its hosts; takes arguments and raises as `complete`."""
+    """Return warnings about a complete spec; takes arguments and raises as `complete`."""
     problems = [*_no_lease(spec), *lint.check_spec(spec), *_problems_for_features(spec, directory)]
     problems = [_with_origin(spec, problem) for problem in problems]
     if any(problem.severity == "error" for problem in problems):
@@ -121,7 +121,7 @@ def make_plan(directory: Path, spec: Spec, is_detached: bool = False) -> plannin
 
 
 def _with_ranks(plan: planning.Plan) -> planning.Plan:
-    """Return the plan with what the engines of its hosts tell tasks; the spec's `env` goes before it."""
+    """Return the plan with the variables of its hosts' engines; a spec's `env` wins."""
     tasks_of: dict[str, list[planning.TaskPlan]] = {}
     for task in plan.tasks:
         engine = plan.host(task.host).engine

@@ -47,7 +47,7 @@ def with_hosts(source: str, spec: Spec, directory: Path, *, is_offline: bool = F
 
 
 def _assume(where: str, role: str, spec: Spec) -> Pool:
-    """Return one host for a role, or for the whole cluster, and the spare hosts of that."""
+    """Return one host for a role or for the whole cluster, which has spare hosts, too."""
     base.find_engine(where.partition(":")[0])
     spares = [f"discovered-spare-{n}" for n in range(spec.spares)] if isinstance(spec.spares, int) and not role else []
     names = [f"discovered-{role}" if role else "discovered", *spares]
@@ -55,7 +55,7 @@ def _assume(where: str, role: str, spec: Spec) -> Pool:
 
 
 def _placed(spec: Spec, role: str, pool: Pool) -> Spec:
-    """Place the tasks of a role, or all of them; a number of spare hosts is taken from the end."""
+    """Place the tasks of a role, or of all; spare hosts are taken from the end."""
     if role:
         return spec.model_copy(update={"cluster": {**spec.cluster, role: pool.slots}})
     slots = [address.host for address in pool.slots]

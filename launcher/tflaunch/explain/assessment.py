@@ -1,4 +1,4 @@
-"""Say whether a run trains, since when and why, and which commands help: the one place that does. Pure."""
+"""Assess whether a run trains, since when, why, and which commands help. Pure."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
@@ -93,7 +93,7 @@ class _Assessor:
         self._living = [task for task in self._trainers if _is_alive(task)]
 
     def assess(self) -> Assessment:
-        """Return what the first rule says that applies."""
+        """Return the assessment of the first rule that applies."""
         rules: tuple[Callable[[], Assessment | None], ...] = (
             self._ended, self._lost, self._standing, self._away, self._at_breakpoint, self._hanging, self._forming,
             self._evaluating, self._starting, self._alone, self._before_first_step,
@@ -116,7 +116,7 @@ class _Assessor:
         return Assessment(ENDED, NO, because, since, _after_end(status.run, status.state, task, self._verbs))
 
     def _lost(self) -> Assessment | None:
-        """Assess a run whose supervisor was killed: its tasks live on until their lease expires."""
+        """Assess a run whose supervisor was killed: tasks live until the lease expires."""
         status = self._status
         if status.supervisor != "dead":
             return None
@@ -224,7 +224,7 @@ class _Assessor:
     # ---- what the rules ask
 
     def _stepped(self) -> list[TaskStatus]:
-        """Return the living tasks that have reported a step or an epoch; those that cannot be heard are left out."""
+        """Return the living tasks on linked hosts that have reported a step or an epoch."""
         return [task for task in self._living if (task.step or task.epoch) and task.state != "disconnected"]
 
     def _unstarted(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Name the cause of an end, and read and shorten the exception that ended a program."""
+"""Name the cause of an end; read and shorten the exception that ended a program."""
 
 import re
 import signal
@@ -84,7 +84,7 @@ def last_traceback(lines: Sequence[str]) -> list[str]:
 
 
 def clipped(traceback: list[str], most: int) -> list[str]:
-    """Return a traceback in at most ``most`` lines, 6 at least: the program's own frame, and the message.
+    """Shorten a traceback to ``most`` lines, 6 at least: user's frame and message.
 
     A message that is longer, or has another traceback in it, is replaced by its innermost sentence.
     """

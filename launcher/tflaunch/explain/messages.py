@@ -173,7 +173,7 @@ def _start_news(before: Job, event: events.TaskStarted, after: Job, logs: Logs) 
 
 
 def _preload_news(before: Job, event: events.TaskStarted) -> list[str]:
-    """Return why tasks start without the preload that was asked for, once for each reason."""
+    """Return why tasks start without the requested preload, once for each reason."""
     if before.plan.preload == (AUTO,) or not event.preload.startswith(REFUSED):
         return []
     program = before.plan.find(event.task).argv

@@ -89,7 +89,7 @@ class TaskStatus(NamedTuple):
 
 
 class CheckpointStatus(NamedTuple):
-    """The newest checkpoint that was copied to the run's directory; ``hosts`` have it, too."""
+    """The newest checkpoint in the run's directory; ``hosts`` have it, too."""
 
     name: str
     step: int | None
@@ -107,7 +107,7 @@ class HangStatus(NamedTuple):
 
 
 class Status(NamedTuple):
-    """The status of a run; all times, also that in ``forming``, are in seconds since the epoch.
+    """The status of a run; times, also in ``forming``, are in seconds since the epoch.
 
     ``trains`` is ``yes``, ``no`` or ``unknown``, ``because`` says why in a sentence, and ``next_commands`` are what
     helps, as argument lists: they look, or let a run go on, and end nothing. ``phase`` is one of those in

@@ -71,7 +71,7 @@ def _ended(job: Job, logs: str, tail: Tail, is_shown: bool, known: Annotations) 
 
 
 def end_sentence(job: Job, tail: Tail, known: Annotations) -> str:
-    """Return a sentence about how a job ended, "" without a culprit; ``tail`` and ``known`` are as in `summary`."""
+    """Return how a job ended, "" without a culprit; arguments as in `summary`."""
     if job.exit_code != 0:
         job = known.explained(job)
         return "" if job.culprit is None else cause_of_restart(job, tail)
@@ -115,7 +115,7 @@ def spares_left(job: Job) -> str:
 
 
 class FailedTask(NamedTuple):
-    """The task that failed first; all fields are null or empty if it is a host or a limit.
+    """The task that failed first; fields are null or empty if a host or limit did.
 
     ``python``: its interpreter and host, null on this machine. ``traceback`` and ``last_lines``: what it wrote last;
     one of them is empty.

@@ -20,7 +20,7 @@ def moved(plan: Plan, places: Mapping[str, str]) -> Plan:
 
 
 def task_on(plan: Plan, task: TaskPlan, host: str) -> TaskPlan:
-    """Return a process of the compiled plan as it is on a host; the address of a sidecar stays."""
+    """Return a compiled process as it is on a host; a sidecar's address stays."""
     if host == task.host:
         return task
     other = plan.variants_by_host.get(host, {}).get(task.task, task)

@@ -85,7 +85,7 @@ class TaskPlan(NamedTuple):
 
 
 class HostPlan(NamedTuple):
-    """One host and how to reach it: directly if it is this machine, else over SSH or in a container.
+    """One host and how to reach it: this machine, over SSH, or in a container.
 
     ``ssh``, ``identity_file``, ``python`` and ``docker`` are as in the spec; ``home`` is where tflaunch keeps its
     files on that host, None for the default directory. ``engine`` reaches the host (see `engines`); with
@@ -154,7 +154,7 @@ class MadeHosts(NamedTuple):
 
 
 class SyncPlan(NamedTuple):
-    """The user's files that are copied to other hosts; ``paths`` are relative to ``directory``."""
+    """Files that are copied to other hosts; ``paths`` are relative to ``directory``."""
 
     directory: str
     paths: tuple[str, ...]
@@ -162,14 +162,14 @@ class SyncPlan(NamedTuple):
 
 
 class SecretSource(NamedTuple):
-    """`clusterspec.model.Secret` in a plan: the variable or the file with the value; the other is None."""
+    """`clusterspec.model.Secret` in a plan: a variable or a file; the other is None."""
 
     env: str | None = None
     file: str | None = None
 
 
 class CheckpointsPlan(NamedTuple):
-    """`clusterspec.model.Checkpoints` in a plan: which checkpoints are copied, and how often."""
+    """`clusterspec.model.Checkpoints` in a plan: which are copied, and how often."""
 
     dir: str
     copies: int
@@ -185,14 +185,14 @@ class RestartPlan(NamedTuple):
 
 
 class ElasticPlan(NamedTuple):
-    """`clusterspec.model.Elastic` in a plan: how small a job may become when hosts are lost."""
+    """`clusterspec.model.Elastic` in a plan: how small lost hosts may make a job."""
 
     min_workers: int
     retry: Seconds
 
 
 class TimeoutsPlan(NamedTuple):
-    """`clusterspec.model.Timeouts` in a plan: time limits in seconds, None for no limit.
+    """`clusterspec.model.Timeouts` in a plan: limits in seconds, None for no limit.
 
     ``stall`` is None if the limit is learned, and 0 for none.
     """
@@ -216,7 +216,7 @@ class RetentionPlan(NamedTuple):
 
 
 class NotifyPlan(NamedTuple):
-    """`clusterspec.model.Notify` in a plan; the command is run in ``directory``, that of the spec."""
+    """`clusterspec.model.Notify` in a plan; the command runs in the spec's directory."""
 
     exec: tuple[str, ...]
     on: tuple[str, ...]
@@ -224,7 +224,7 @@ class NotifyPlan(NamedTuple):
 
 
 class HostVariant(NamedTuple):
-    """How tasks look on hosts with the same settings, as far as they start on hosts with other settings.
+    """How tasks look on hosts with other settings than those on which they start.
 
     ``tasks`` are on the first of the ``hosts``; on the others they differ in host and address only.
     """

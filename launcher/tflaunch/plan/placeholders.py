@@ -97,7 +97,7 @@ def as_the(process: TaskPlan, text: str) -> str:
 
 
 def _with_values(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with these placeholders filled in; others are left to later stages."""
+    """Fill these placeholders in a text; others are left to later stages."""
     return re.sub(rf"(?<![${{])\{{({'|'.join(map(re.escape, values))})\}}", lambda match: values[match[1]], text)
 
 

@@ -227,7 +227,7 @@ class _Maker:
         return argv
 
     def _setup(self, settings: Role, host: str, workdir: str) -> model.SetupPlan | None:
-        """Return what prepares a host for a process with these settings and this working directory."""
+        """Return the setup of a host for a process with these settings and directory."""
         levels = (settings, self._spec.host(host), self._spec)
         commands = next((level.setup for level in levels if level.setup is not None), ())
         files = next((level.setup_files for level in levels if level.setup_files is not None), ())

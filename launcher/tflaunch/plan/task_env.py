@@ -49,7 +49,7 @@ def for_attempt(env: Mapping[str, str], run: str, attempt: int) -> dict[str, str
 def program_of(
     plan: Plan, process: TaskPlan, run: str, attempt: int, secrets: Mapping[str, str | None]
 ) -> dict[str, object]:
-    """Return what an agent is told of the program of a process, whose placeholders are filled in."""
+    """Return a process's program for its agent, with its placeholders filled in."""
     return {
         "argv": process.argv,
         "env": for_attempt(process.env, run, attempt),

@@ -53,7 +53,7 @@ def tensorboard_of(plan: Plan) -> TaskPlan | None:
 
 
 class Reach(NamedTuple):
-    """How to reach TensorBoard: ``url`` in a browser on ``host``, or on this machine if that is None.
+    """How to reach TensorBoard: ``url`` in a browser on ``host``, None if it is here.
 
     ``tunnel`` is the command that forwards its port to this machine, ``container`` the container that it runs in.
     """

@@ -77,4 +77,4 @@ class DelayTeller(Protocol):
     """A connector to a host that may have to be made first."""
 
     def tell_delay(self, tell: Callable[[str, bool], None]) -> None:
-        """Call ``tell``, in the thread that connects, with why the host is not there yet, and if it is held back."""
+        """Call ``tell`` in the connecting thread: why the host is late, and if held back."""

@@ -10,7 +10,7 @@ from tflaunch.transport.local import LocalConnector
 
 
 def connectors_for(plan: Plan, run: Path) -> dict[str, AgentConnector]:
-    """Return the connector for each host of a plan, without connecting; ``run``: its directory.
+    """Return the connector of each host of a plan, unconnected, for a run's directory.
 
     Raises:
         TflaunchError: a host needs a feature or a discovery engine that is not installed here.

@@ -25,7 +25,7 @@ def headline(status: run_status.Status, now: float) -> list[Cell]:
 
 
 def news(status: run_status.Status, now: float) -> list[Cell]:
-    """Return the lines below the headline: why it does not train, what helps, missing hosts etc.
+    """Return the lines below the headline: why it does not train, what helps, etc.
 
     ``now`` is in seconds since the epoch.
     """
@@ -59,7 +59,7 @@ def _plain(part: Cell) -> Cell:
 
 
 def _is_worth_telling(status: run_status.Status) -> bool:
-    """Return whether the run does not go as expected, so that the table alone does not say how it is."""
+    """Return whether a run needs more than the table, as it does not go as expected."""
     is_early = status.phase in (assessment.STARTING, assessment.FORMING) and not status.next_commands
     is_unseen = status.phase == assessment.FIRST_STEP and status.trains == assessment.UNKNOWN
     has_succeeded = status.phase in (assessment.EVALUATING, assessment.ENDING) and not status.reason
