@@ -20,11 +20,11 @@ from tflaunch.errors import EXIT_USAGE, Problem, SpecError
 def check(
     specs: tuple[Path, ...], command: tuple[str, ...], settings: tuple[str, ...], engine: str | None, as_json: bool
 ) -> int:
-    """Find mistakes in each SPEC, and in its program, without touching a host: exit 2 for an error, else 0.
+    """Find mistakes in each SPEC, and in its program, without touching a host.
 
     A SPEC `-` is read from standard input; without SPEC, it is the cluster.json, .yaml, .yml or .toml here.
 
-    With --on, the engine is asked, too, what it would refuse, or never start.
+    With --on, the engine is asked, too, what it would refuse, or never start. The exit code is 2 for an error, else 0.
 
     \b
     Example:

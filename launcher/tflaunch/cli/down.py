@@ -35,11 +35,11 @@ _MOMENT = 3.0  # seconds after which it says what it waits for
 )
 @click.option("--all", "everything", is_flag=True, help="Stop all live runs.")
 def down(run: str | None, grace: float | None, everything: bool) -> int:
-    """Stop RUN and wait until all its processes are gone. Stopping a run that has ended is not an error.
+    """Stop RUN and wait until all its processes are gone.
 
     RUN is the name of a run or job, or a prefix of one: the live run is stopped. Its tasks get the spec's stop_signal
     (TERM), and KILL after GRACE (such as 30s; 0 kills at once). A run whose supervisor was killed is taken over to be
-    ended.
+    ended. Stopping a run that has ended is not an error.
 
     \b
     Example:

@@ -97,7 +97,7 @@ class _Schemas:
 @click.command()
 @click.argument("command", required=False)
 def schema(command: str | None) -> None:
-    """Print the JSON Schema of a cluster spec, for editors and validators, or of what COMMAND prints with --json.
+    """Print the JSON Schema of a spec, for editors, or of what COMMAND --json prints.
 
     \b
     Example:

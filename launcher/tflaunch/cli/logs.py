@@ -1,4 +1,4 @@
-"""`logs` and `events`: show what the tasks of a run wrote, and what happened to it."""
+"""`logs` and `events`: show what tasks of a run wrote, and what happened to it."""
 
 import itertools
 import json
@@ -39,10 +39,10 @@ def logs(
     timestamps: bool,
     fold: bool,
 ) -> int:
-    """Show what tasks of RUN wrote, on all hosts and in the order of time, each line with its task's name.
+    """Show what tasks of RUN wrote, on all hosts and in the order of time.
 
-    TASK is worker, worker:1, worker:0-3, host=NAME or a sidecar's name; if only one task is selected, its lines are
-    shown without its name. RUN is the name of a run or job, or a prefix of one; without it, the run that failed last
+    TASK is worker, worker:1, worker:0-3, host=NAME or a sidecar's name; each line begins with its task's name, unless
+    only one task is selected. RUN is the name of a run or job, or a prefix of one; without it, the run that failed last
     is shown, unless another one has begun since, or -f is given: then the live one, or else the newest.
 
     For a job that Slurm has restarted, the output since its submission is shown; with --attempt or --tail, only that

@@ -32,9 +32,9 @@ def ls(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """List the runs of this user on this machine, the newest first; with RUN, those whose names begin with it.
+    """List the runs of this user on this machine, the newest first.
 
-    A run is `lost` when its supervisor was killed: `tflaunch up --resume RUN` takes over.
+    With RUN, those whose names begin with it. If a supervisor was killed, its run is `lost`: `up --resume RUN` goes on.
 
     With --on, the engine is asked which runs it has; those that you have started on another machine, or with another
     TFLAUNCH_HOME, are known here from then on: `attach`, `logs`, `down` and others take them.

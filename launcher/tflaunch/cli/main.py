@@ -52,7 +52,7 @@ def all_verbs() -> dict[str, Verb]:
 
 @functools.cache
 def verbs() -> dict[str, Verb]:
-    """Return the listed commands by name, in the order of `tflaunch --help`: by group, those of features last."""
+    """Return the listed commands in the order of `--help`: by group, features' last."""
     return {name: verb for group in (*_GROUPS, _MORE) for name, verb in all_verbs().items() if verb.group == group}
 
 

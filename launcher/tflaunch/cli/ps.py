@@ -26,7 +26,7 @@ _BETWEEN_LOOKS = 1.0  # seconds
 @click.option("-w", "--watch", is_flag=True, help="Show it again every second, until the run has ended.")
 @json_option
 def ps(run: str | None, everything: bool, watch: bool, as_json: bool) -> None:
-    """Show the tasks of RUN: state, host, resource usage and, if they report it, progress.
+    """Show the tasks of RUN: state, host, resource usage and, if reported, progress.
 
     RUN is the name of a run or job, or a prefix of one: the live run is used, or else the newest. If its supervisor was
     killed, the state comes from the journal and from the agents on the hosts. Programs report progress through

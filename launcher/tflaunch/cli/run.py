@@ -138,7 +138,7 @@ def _save(file: SpecFile, settings: Sequence[str], target: str, engine: str | No
 
 
 def variables_of(given: Iterable[str], file: Path | None) -> dict[str, str]:
-    """Return the variables of a file as Compose reads it, and of ``NAME=VALUE`` or ``NAME``.
+    """Return variables of a file as in Compose, and of ``NAME=VALUE`` or ``NAME``.
 
     They are for the `env` of a spec: what is not typed on the command line is quoted there.
 

@@ -63,7 +63,7 @@ def up(
     engine: str | None,
     resume: str | None,
 ) -> int:
-    """Validate SPEC, start its tasks, supervise them until the job ends, and leave nothing behind.
+    """Validate SPEC, run its tasks until the job ends, and leave nothing behind.
 
     The exit code is the job's: 0, or that of the task that failed first. Ctrl-C ends the tasks with
     time to save; a second one kills them. COMMAND, after --, replaces the spec's. A SPEC `-` is read from

@@ -1,1 +1,1 @@
-"""The features of tflaunch: each is a folder that can be deleted to take it out (`tflaunch.feature`)."""
+"""The features of tflaunch: each folder can be deleted (`tflaunch.feature`)."""

@@ -1,4 +1,4 @@
-"""Files that are fetched in parts, each continued where an earlier attempt stopped."""
+"""Files that are fetched in parts, each continued where an earlier one stopped."""
 
 import os
 from pathlib import Path

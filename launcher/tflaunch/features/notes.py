@@ -1,4 +1,4 @@
-"""Keep records in small files of a run's directory, each written and read as a whole."""
+"""Keep records in small files of a run's directory, each read and written whole."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Names whose values are probably secret, such as API_KEY, and secrets in commands of a shell."""
+"""Names of probably secret values, such as API_KEY, and secrets in shell commands."""
 
 import re
 import shlex

@@ -89,7 +89,7 @@ class WholeNumber(click.IntRange):
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # not generic in earlier versions
-    """A duration such as ``90``, ``90s`` or ``10m``, in seconds, with an example for its errors."""
+    """A duration in seconds: ``90``, ``90s`` or ``10m``; errors show an example."""
 
     name = "duration"
 

@@ -1,4 +1,4 @@
-"""Compare the speed of runs with several numbers of workers, as data and as a table. Pure."""
+"""Compare the speed of runs by number of workers, as data and as a table. Pure."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, TypedDict

@@ -78,7 +78,7 @@ class CheckpointCopies:
         return lacking
 
     def begin(self, file: HashedFile) -> FetchedFile:
-        """Return what has arrived of a file earlier; a damaged one is begun anew.
+        """Return the part of a file that has arrived, or a new one if it is damaged.
 
         Raises:
             OSError: it cannot be read.

@@ -123,7 +123,7 @@ class CheckpointLink:
         self._fetch_rest(file, part, stored)
 
     def _fetch_rest(self, file: HashedFile, arrived: FetchedFile, done: Done) -> None:
-        """Bring what has not arrived of a file, a part at a time: that keeps heartbeats punctual."""
+        """Fetch the rest of a file, a part at a time: that keeps heartbeats punctual."""
         left = file.size - arrived.size
 
         def take(message: dict[str, Any], body: bytes) -> None:

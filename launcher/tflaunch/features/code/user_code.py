@@ -1,4 +1,4 @@
-"""The user's code for hosts: which files it has, its copy in the run's directory, and its upload.
+"""The user's code for hosts: its files, its copy in the run's directory, uploads.
 
 Hosts that need the code later get what the others got, even if it was edited meanwhile. An agent is offered all files
 by hash, and sent what it lacks.
@@ -48,7 +48,7 @@ def find_code(plan: Plan, run: Path | None) -> Code:
 
 
 def gather(sync: SyncPlan, function: Path | None = None) -> Code:
-    """Return the files selected by a spec's ``sync``, and those in the directory of a function.
+    """Return the files of a spec's ``sync``, and those in the directory of a function.
 
     Raises:
         TflaunchError: a path does not exist or cannot be read, or there are too many files.

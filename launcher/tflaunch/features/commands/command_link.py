@@ -107,7 +107,7 @@ class CommandConnector:
 
 
 class CommandLink:
-    """Stream to an agent: a command's stdin and stdout (also a `bootstrap.Stream`); ``socket`` is our end."""
+    """A stream to an agent: a command's stdin and stdout; ``socket`` is our end."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
         self._words = words

@@ -112,7 +112,7 @@ class DebuggerClient:
 @click.command()
 @run_and_tasks_argument
 def debug(words: tuple[str, ...]) -> int:
-    """Attach this terminal to the debugger (pdb) of a TASK of RUN that waits at a breakpoint().
+    """Attach this terminal to the debugger (pdb) of a TASK of RUN at a breakpoint().
 
     Without TASK, to the first one that waits; if none does, wait for one. `c` continues the task, and so does Ctrl-D;
     `q` ends the run; after Ctrl-C, and without input, the task keeps waiting. Time limits for what hangs (stall,

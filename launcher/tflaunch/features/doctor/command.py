@@ -37,11 +37,11 @@ _POD_PATIENCE = 60.0  # seconds for a pod to run
 @engine_settings
 @arguments.json_option
 def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engine: str | None, as_json: bool) -> int:
-    """Find what would keep SPEC from running well, on its real hosts: exit 0 when nothing would, else 3.
+    """Find what would keep SPEC from running well, on its real hosts.
 
     Each host is reached and asked: are the programs there, and the same everywhere, with the same TensorFlow and Keras;
     do names resolve to the right hosts; are the ports free, and reachable from all other hosts; clock, disk, memory,
-    GPUs, limits; are checkpoints on shared storage. Nothing of the job is started.
+    GPUs, limits; are checkpoints on shared storage. No task is started. The exit code is 0 if nothing is wrong, else 3.
 
     For Kubernetes, your permissions are checked first, and the pods of the job are created for the check.
     With --on slurm, Slurm is asked what it would refuse, or never start; no node is reached.

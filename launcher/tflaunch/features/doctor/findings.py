@@ -29,7 +29,7 @@ CHECKS = (
 
 
 class Finding(NamedTuple):
-    """A problem or possible problem: its check, place, message and remedy. ``severity``: error or warning."""
+    """A problem that a check found; ``severity``: error, or warning of a possible one."""
 
     check: str
     severity: str
@@ -39,11 +39,11 @@ class Finding(NamedTuple):
 
 
 class Host(NamedTuple):
-    """The facts about one host; `reason`: why it was not reached; `reachable_by`: where each task is reachable from.
+    """The facts about one host; ``facts``: those of the host as a whole.
 
-    ``programs``: per task, the facts about its interpreter; ``facts``: of the host as a whole; ``offset``: seconds
-    that its clock is ahead of this machine's; ``names``: what the others' names resolve to there; ``refused`` and
-    ``unreached``: the reason per task; ``unshared``: directories that differ from those on another host.
+    ``reason``: why it was not reached; ``programs``: facts about each task's interpreter; ``offset``: seconds that its
+    clock is ahead of ours; ``names``: what the others' names resolve to there; ``refused``, ``unreached``: reason per
+    task; ``unshared``: directories that differ from other hosts'; ``reachable_by``: where tasks are reachable from.
     """
 
     host: str
@@ -59,7 +59,7 @@ class Host(NamedTuple):
 
 
 class Diagnosis(NamedTuple):
-    """What would keep a spec from running; `not_checked`: checks that could not be made, and what they need."""
+    """What keeps a spec from running; ``not_checked``: checks, and what they lack."""
 
     ok: bool
     findings: Sequence[Finding]

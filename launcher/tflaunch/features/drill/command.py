@@ -199,7 +199,7 @@ class _CannotTellError(Exception):
 
 
 class _Rehearsals:
-    """The trainings of a drill, each in a copy of the directory, or all in the directory itself."""
+    """The trainings of a drill, each in a copy of the directory, or in the original."""
 
     def __init__(self, base: Training, settings: Sequence[str], command: Sequence[str], *, is_here: bool) -> None:
         self._base, self._settings, self._command, self._is_here = base, settings, command, is_here
@@ -229,7 +229,7 @@ class _Rehearsals:
         return seen
 
     def play_undisturbed(self) -> Rehearsal:
-        """Train once, undisturbed, with checkpoints of earlier trainings only if it fails without them.
+        """Train undisturbed, with earlier checkpoints only if it fails without them.
 
         Raises:
             _CannotTellError: it fails, or tells no steps.
@@ -249,7 +249,7 @@ class _Rehearsals:
 
 
 def plan_for_drill(file: SpecFile, settings: Sequence[str], command: Sequence[str]) -> tuple[Plan, Sequence[Problem]]:
-    """Return the plan of a training that tells each step and nobody of its end, and what is to be warned of."""
+    """Return a plan without `notify` whose training reports each step, and warnings."""
     plan, warnings = prepare.plan_spec(file, settings, command=command)
     tasks = (task._replace(env={**task.env, DRILL: "1"}) for task in plan.tasks)
     timeouts = plan.timeouts._replace(deadline=None)  # a restart takes time, and we have a limit of our own

@@ -89,7 +89,7 @@ class FileWatch:
             self.events.append(FileEvent(time.time(), kind, path, tasks))
 
     def _writers(self, path: str) -> frozenset[str]:
-        """Return the tasks that have a file open to write it; a save is short, so many are missed."""
+        """Return the tasks that have a file open to write it; many short saves are missed."""
         with suppress(OSError):
             wanted = os.stat(os.path.join(self._root, path))
             return frozenset(task for task, pid in self._pids().items() if _writes(pid, wanted))

@@ -22,7 +22,7 @@ class Finding(NamedTuple):
 
 
 def finding_of(kind: str, sentence: str) -> Finding:
-    """Return what is said of a kind, with what helps."""
+    """Return a finding of a kind, with its remedy."""
     return Finding(kind, sentence, _REMEDIES.get(kind, ""), kind not in _NO_FAULTS)
 
 

@@ -1,4 +1,4 @@
-"""What is seen of a training in a drill: its steps, its files, and what was done to it. Pure."""
+"""What a drill sees of a training: its steps, files and faults. Pure."""
 
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ class FileEvent(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is done to a training: ``kind`` of `KINDS`, to ``tasks``, at a step of the training."""
+    """What is done to a training: a ``kind`` of `KINDS`, to ``tasks``, at a step."""
 
     kind: str
     tasks: tuple[str, ...]

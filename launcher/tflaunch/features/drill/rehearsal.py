@@ -1,4 +1,4 @@
-"""One training of a drill: run it, strike it when it is due, and keep what was seen."""
+"""Run one training of a drill, strike it when it is due, and record what is seen."""
 
 import glob
 import math
@@ -60,7 +60,7 @@ class Training(NamedTuple):
 
 
 def find_fault(kind: str, plan: Plan, task: str | None, step: float) -> Fault:
-    """Return the fault of a kind for a plan; ``task``: which is struck, by default the last worker."""
+    """Return a fault for a plan; ``task``: which is struck, or else the last worker."""
     training = [each.task for each in plan.tasks if each.role not in ("ps", "evaluator")]
     chief = next((each for each in training if each == "chief:0"), training[0])
     struck = chief if kind == "chief" else task or training[-1]
@@ -71,7 +71,7 @@ def find_fault(kind: str, plan: Plan, task: str | None, step: float) -> Fault:
 
 
 def rehearse(training: Training) -> Rehearsal:
-    """Run a training to its end, or until it has done its steps, and strike it at the step of its fault.
+    """Run a training until it has done its steps, and strike it at its fault's step.
 
     Raises:
         TflaunchError: the run cannot begin, or its supervisor was killed.
@@ -176,7 +176,7 @@ class _Watched:
                 yield lives[-1].points[-1]
 
     def _waits(self) -> bool:
-        """Whether the fault is still to come, or what was struck has not come as far again."""
+        """Whether the fault is still due, or what it struck has not come as far again."""
         return self._fault is not None and (
             self.struck_at is None or time.time() - self.struck_at < _SETTLED or not self._has_begun_again()
         )
@@ -198,7 +198,7 @@ class _Watched:
 
 
 def _newest_saved(directory: Path) -> Saved | None:
-    """Return what the newest checkpoint below a directory says of its optimizer; None if there is none."""
+    """Return the state of the optimizer in the newest checkpoint below a directory."""
     files = (Path(place, name) for place, _, names in os.walk(directory) for name in names)
     with suppress(OSError):  # it was replaced meanwhile
         kept = [file for file in files if names_variables(str(file.relative_to(directory)))]
@@ -211,7 +211,7 @@ def _newest_saved(directory: Path) -> Saved | None:
 
 
 def _iterations(index: Path, names: bytes) -> int | None:
-    """Return the steps that the optimizer in a checkpoint of TensorFlow has done; None if it does not say so."""
+    """Return the steps of the optimizer in a TensorFlow checkpoint; None if unknown."""
     place = place_of_iterations(names)
     data = sorted(index.parent.glob(f"{glob.escape(index.stem)}.data-*"))
     if place is None or place[0] >= len(data):

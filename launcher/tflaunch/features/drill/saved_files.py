@@ -1,4 +1,4 @@
-"""Which files of a training are its checkpoints, and what it wrote and read of them. Pure."""
+"""Find the checkpoints of a training, and which it wrote and read. Pure."""
 
 import itertools
 import math
@@ -31,7 +31,7 @@ class SavedFiles:
     """What a training that was struck wrote and read."""
 
     def __init__(self, events: Sequence[FileEvent], at: float, first_step: float) -> None:
-        """Take the events of a training that was struck ``at`` a time, and did its ``first_step`` after that."""
+        """Take a training's events, the time of its fault, and that of its next step."""
         self._events = events
         self._at = at
         self._first_step = first_step
@@ -42,15 +42,15 @@ class SavedFiles:
         return sorted(self.states_written(0, self._at), key=is_note, reverse=True)  # those with weights come last
 
     def states_written(self, since: float, until: float = math.inf) -> list[str]:
-        """Return the checkpoints that were written from one time to another, the newest last."""
+        """Return the checkpoints that were written between two times, the newest last."""
         return _paths(event for event in self._written if since <= event.time < until and is_state(event.path))
 
     def read_after(self) -> list[str]:
-        """Return the checkpoints that were read after the fault, or else what may be one, the newest last."""
+        """Return the checkpoints, or possible ones, read after the fault, the newest last."""
         return sorted({_shown(path) for path in self.states_read() or self._read_back()}, key=_number_of)
 
     def states_read(self) -> list[str]:
-        """Return the files of checkpoints that were read after the fault, if written before the next step."""
+        """Return the checkpoint files read after the fault, if older than the next step."""
         return [path for path in self._read_back() if is_state(path) and not is_note(path)]
 
     def _read_back(self) -> list[str]:
@@ -67,7 +67,7 @@ class SavedFiles:
         return max((event.time for event in self._written if event.path == path and event.time < self._at), default=0.0)
 
     def step_in_name(self) -> int | None:
-        """Return the number of the checkpoint that was read after the fault, if such numbers do not count saves."""
+        """Return the number of the checkpoint that was read, unless numbers count saves."""
         names = {_shown(path) for path in self.states_before()}
         numbers = sorted({number for name in names if (number := _number_of(name)[0]) >= 0})
         read = [number for name in self.read_after() if (number := _number_of(name)[0]) in numbers]
@@ -78,7 +78,7 @@ class SavedFiles:
         return [event for event in self._events if event.kind == READ and event.time >= self._at]
 
     def shared(self, is_rewritten: Callable[[str], bool]) -> Iterator[tuple[str, frozenset[str]]]:
-        """Yield checkpoints that several tasks wrote, and who; nobody if only that is known.
+        """Yield checkpoints that several tasks wrote, with the tasks, as far as known.
 
         A name with a number that is moved into its place twice is that of one save, by two tasks, unless later steps
         write it again: then the number is that of a task, for instance.
@@ -97,7 +97,7 @@ class SavedFiles:
                 yield path, frozenset(tasks)
 
     def is_written_in_place(self, path: str) -> bool:
-        """Whether a file got its content under its own name; TensorFlow's are complete with their index only."""
+        """Whether a file is written in place; TensorFlow's are complete with their index."""
         kinds = {event.kind for event in self._written if event.path == path}
         return kinds == {WRITTEN} and not path.endswith((".index", ".json")) and ".data-" not in path
 
@@ -113,12 +113,12 @@ def is_state(path: str) -> bool:
 
 
 def is_output(path: str) -> bool:
-    """Return whether a file seems to be a checkpoint that a training has left, rather than data."""
+    """Return whether a file seems to be a checkpoint of a training, rather than data."""
     return is_state(path) and bool(not _DATA.search(path) or _SAVED.search(path))
 
 
 def is_note(path: str) -> bool:
-    """Return whether a checkpoint's file has no weights, but says which is the newest, or when it was made."""
+    """Return whether a checkpoint's file has only notes, such as which is the newest."""
     return bool(_NOTE.search(path))
 
 
@@ -133,9 +133,9 @@ def names_optimizer(names: bytes) -> bool:
 
 
 def place_of_iterations(index: bytes) -> tuple[int, int] | None:
-    """Return where a checkpoint has the count of steps of its only optimizer; None if its index does not say so.
+    """Return the place of the step count of a checkpoint's only optimizer, or None.
 
-    It is the number of the data file, and the byte.
+    It is the number of the data file, and the byte; None if the index does not say so.
     """
     found = _ITERATIONS.findall(index)
     if len(found) != 1:

@@ -34,7 +34,7 @@ class Trail:
     """What is known of the steps of one task, from sources of different detail."""
 
     def __init__(self, task: str, run: RunDirectory, per_epoch: float = 0.0) -> None:
-        """Begin to follow a task; ``per_epoch``: see `steps_per_epoch`, as another run has told it."""
+        """Begin to follow a task; ``per_epoch``: `steps_per_epoch` of another run."""
         self.per_epoch = per_epoch
         self._task = task
         self._log = path_of(run.logs, task)
@@ -51,7 +51,7 @@ class Trail:
         return most_detailed({name: self.lives(name) for name in SOURCES})
 
     def lives(self, source: str) -> tuple[Life, ...]:
-        """Return the attempts with what ``source`` tells of them; steps count from the beginning of the training.
+        """Return the attempts as ``source`` shows them; steps count from the beginning.
 
         There are none if steps begin again within the first, in epochs without a number or in another `fit`.
         """
@@ -64,7 +64,7 @@ class Trail:
         return () if any(map(begins_again, placed_lives[:1])) else placed_lives
 
     def read(self, *, is_over: bool = False) -> None:
-        """Read what the task has written since; ``is_over``: the last line may lack its end."""
+        """Read the task's new output; ``is_over``: the last line may lack its end."""
         try:
             with self._log.open("rb") as file:
                 file.seek(self._offset)
@@ -116,7 +116,7 @@ class Trail:
 
 
 def in_one_count(lives: Sequence[Life]) -> list[Life]:
-    """Return lives without the bars that are shorter than others, such as those of a validation.
+    """Return lives without the shorter bars, such as those of a validation.
 
     A bar of what was left to do, after a restart, counts on from what had been done.
     """
@@ -133,7 +133,7 @@ def in_one_count(lives: Sequence[Life]) -> list[Life]:
 
 
 def begins_again(life: Life) -> bool:
-    """Return whether the steps of an attempt come back to its first one after later ones."""
+    """Return whether the steps of an attempt come back later to its first one."""
     steps = [point.step for point in life.points]
     return any(after < before and after <= steps[0] for before, after in itertools.pairwise(steps))
 

@@ -1,4 +1,4 @@
-"""Judge from two trainings, one of which was struck, whether the training resumes. Pure."""
+"""Judge from two trainings, one of them struck, whether a training resumes. Pure."""
 
 import itertools
 import math
@@ -48,7 +48,7 @@ class Return(NamedTuple):
 
 
 def judge(calm: Rehearsal, struck: Rehearsal, fault: Fault, second: Rehearsal | None = None) -> Verdict:
-    """Return what a training that was struck shows beside one that was not.
+    """Return the verdict on a training that was struck, beside one that was not.
 
     ``second``: another one that nothing was done to; it tells how far such runs differ.
     """
@@ -151,7 +151,7 @@ class _Judgement:
             yield finding_of(kind, f"it began again from the start after {took}: {why}")
 
     def _resumed(self, back: Return, reached: float, took: str) -> Finding:
-        """Say where it went on: a number that stands for steps in the name of what was read may say it better."""
+        """Say at which step it went on, by the name of what was read if that counts steps."""
         read = self._files.read_after()
         low, high, source = back.lowest, back.highest, f" from {read[-1]}" if read else ""
         named = self._files.step_in_name() if high > low else None
@@ -162,7 +162,7 @@ class _Judgement:
         return finding_of("resumed", f"resumed {place}{source}; {lost} lost, and it took {took}")
 
     def _is_before_what_was_read(self, back: Return) -> bool:
-        """Whether it went on before a step that was done when what it has read was saved, or has read nothing."""
+        """Whether it went on before the steps of what it read, or has read nothing."""
         times = map(self._files.write_time, self._files.states_read())
         saved = max((self._struck.step_at(self._source, time) for time in times), default=math.inf)
         return self._struck.files is not None and saved > back.highest
@@ -187,7 +187,7 @@ class _Judgement:
             yield finding_of("not_seen", f"no {self._unit} was seen after the fault, so where it went on is unknown")
 
     def _was_done(self, back: Return) -> bool:
-        """Whether the attempt that was struck had come to the end, as a short training does before the fault does."""
+        """Whether the struck attempt was done before its fault, as a short training is."""
         attempt = self._before[back.task].attempt
         lives = [life for life in self._struck.lives(back.task, self._source) if life.attempt == attempt]
         return not back.is_within and lives[0].points[-1].step >= self._calm.range()[1]
@@ -219,7 +219,7 @@ class _Judgement:
         return "not_used", f"{read[-1]} was read, but what was read {what}"
 
     def _is_trained(self) -> bool | None:
-        """Whether the first loss after the restart is that of a trained model rather than of a new one, if it tells."""
+        """Whether the first loss after the restart is a trained model's, if it tells."""
         for each in self._returns:
             new = each.began.loss
             old = next((p.loss for p in reversed(self._before[each.task].points) if p.loss is not None), None)
@@ -243,7 +243,7 @@ class _Judgement:
                 yield finding_of("term", "TERM was not used to save: no checkpoint was written after it")
 
     def _is_rewritten(self, path: str) -> bool:
-        """Whether a file is moved into its place at several steps, in the undisturbed training or before the fault."""
+        """Whether a file is moved into its place at several steps without a fault."""
         events = [(self._calm, each) for each in self._calm.files or ()]
         events += [(self._struck, each) for each in self._struck.files or () if each.time < self._at]
         moves = [(of, each.time) for of, each in events if each.kind == MOVED and each.path == path]

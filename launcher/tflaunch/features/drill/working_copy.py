@@ -1,4 +1,4 @@
-"""A copy of the user's directory in which a training can write, and the places outside that it would not have.
+"""Copy the user's directory for a training, and find the places outside of it.
 
 A run of a drill must not find what another one has saved, and must not change what the user has.
 """
@@ -71,7 +71,7 @@ def drill_directory(*, is_kept: bool) -> Iterator[Path]:
 
 
 def copy_directory(source: Path, target: Path, *, with_single: bool) -> list[str]:
-    """Copy a directory without caches and checkpoints; links that lead out of it stay links to there.
+    """Copy a directory without caches and checkpoints; links out of it stay links.
 
     ``with_single``: checkpoints that are not one of several of a training are copied, too.
 
@@ -117,7 +117,7 @@ def copy_directory(source: Path, target: Path, *, with_single: bool) -> list[str
 
 
 def _states_of(paths: Mapping[str, str], root: Path, *, with_single: bool) -> dict[str, str]:
-    """Return the checkpoints in a directory, relative to the root; what only has the name of a note is none."""
+    """Return the checkpoints in a directory, relative to the root, without mere notes."""
     relative = {name: os.path.relpath(path, root) for name, path in paths.items() if not os.path.isdir(path)}
     states = {name: path for name, path in relative.items() if is_output(path)}
     if with_single and "checkpoint" not in states:  # TensorFlow's note of several
@@ -137,7 +137,7 @@ def _size_of(root: Path, leave_out: Callable[[str, list[str]], set[str]]) -> int
 
 
 def require_copyable(plan: Plan, directory: Path) -> None:
-    """Refuse a plan whose trainings would share what they write outside of copies of a directory.
+    """Refuse a plan whose trainings would share what they write outside the copies.
 
     Raises:
         TflaunchError: its tasks may write there.
@@ -150,7 +150,7 @@ def require_copyable(plan: Plan, directory: Path) -> None:
 
 
 def outside_paths(plan: Plan, directory: Path) -> list[tuple[str, str]]:
-    """Return the places outside a directory in which the tasks of a plan may write, and where each is named.
+    """Return where tasks may write outside a directory, and where each place is named.
 
     These are working directories elsewhere, and absolute paths and those with ``..`` in commands, variables and in the
     text of the program, if nothing is there, an empty directory, or one with checkpoints or event files.

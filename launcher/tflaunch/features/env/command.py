@@ -31,7 +31,7 @@ _OF_SHELLS = (
 @click.argument("task")
 @set_option
 def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
-    """Print shell commands after which TASK's command can be run by hand, for example in a debugger.
+    """Print shell commands to run TASK's command by hand, for example in a debugger.
 
     The spec should give every task a port: one that is chosen at the start cannot be known here.
 

@@ -48,7 +48,7 @@ _READ = 4096
 @click.option("-i", "--interactive", is_flag=True, hidden=True, expose_value=False, help="Has no effect.")
 @click.option("-t", "--tty", is_flag=True, hidden=True, expose_value=False, help="Has no effect.")
 def exec_(words: tuple[str, ...], command: tuple[str, ...], on_all: bool) -> int:
-    """Run COMMAND, by default a shell, on the host of TASK, in its directory and with its environment.
+    """Run COMMAND (default: a shell) on TASK's host, in its directory and environment.
 
     From a terminal, COMMAND gets one, too. Otherwise its input and output are passed on as they are; they end with this
     command, and so does COMMAND. The exit code is that of COMMAND; with --all, the first one that is not 0.
@@ -133,7 +133,7 @@ class RemoteCommands:
     """A command on the host of a task, or on all hosts."""
 
     def __init__(self, directory: Path, terminal: OwnTerminal | None) -> None:
-        """Connect to the supervisor of the run in a directory; the command gets the terminal.
+        """Connect to the supervisor of a run; the command gets the terminal.
 
         Raises:
             TflaunchError: the run has none.

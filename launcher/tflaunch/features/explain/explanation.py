@@ -1,4 +1,4 @@
-"""`explain`: say why a run failed, or what state it is in, to people and to programs."""
+"""`explain`: say to people and programs why a run failed, or what state it is in."""
 
 import functools
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from tflaunch.store.log_writer import tail
 
 
 class Explanation(NamedTuple):
-    """Why a run failed, or its state; `next` has commands that help further, the most useful first."""
+    """Why a run failed, or its state; ``next``: commands, the most useful first."""
 
     run: str
     state: str
@@ -65,7 +65,7 @@ def _next(current: Status, found: summary.JobFailure | None) -> tuple[str, ...]:
 @run_argument
 @json_option
 def explain(run: str | None, as_json: bool) -> None:
-    """Say why RUN failed, or what state it is in, with the evidence, and which commands help further.
+    """Say why RUN failed, or its state, with the evidence and commands that help.
 
     Without RUN, it is the run that failed last, unless another one has begun since; then the live one, or the newest.
 

@@ -1,4 +1,4 @@
-"""Transfer of matching files from a run's working directories, all hosts at once, into a store by path."""
+"""Transfer matching files from a run's hosts, all at once, into a store by path."""
 
 from __future__ import annotations
 

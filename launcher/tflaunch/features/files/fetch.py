@@ -15,7 +15,7 @@ from tflaunch.store.journal import read_job
 @click.argument("run", required=False, shell_complete=complete_runs)
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 def fetch(run: str | None, paths: tuple[str, ...]) -> int:
-    """Fetch what matches PATH in the working directories of RUN's tasks, on all hosts, into the run's directory.
+    """Fetch what matches PATH from RUN's tasks on all hosts into the run's directory.
 
     PATH is relative to the working directories; * and ? match within a name, ** any number of directories, and a
     directory matches everything in it. Without PATH, it is the spec's "collect". Without RUN, it is the live or newest

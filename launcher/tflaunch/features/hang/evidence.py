@@ -45,7 +45,7 @@ class Thread(NamedTuple):
 
 
 class Socket(NamedTuple):
-    """A TCP socket that listens, connects, or has sent what is not acknowledged (``is_stuck``)."""
+    """A TCP socket that listens, connects or has unacknowledged data (``is_stuck``)."""
 
     state: Text
     local: Text
@@ -77,7 +77,7 @@ class Process(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What an agent sees of an attempt of a task: its signs of life, and where its processes are, if that is asked for.
+    """An attempt as its agent sees it: signs of life and, on request, where it is.
 
     ``silence`` is the number of seconds since it last wrote output or reported progress, None if it never did.
     """

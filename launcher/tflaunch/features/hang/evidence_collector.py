@@ -1,4 +1,4 @@
-"""Collect evidence of where tasks are: a supervisor from its agents, and another process from that supervisor."""
+"""Collect evidence of where tasks are, from agents or through a supervisor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Take = Callable[[Mapping[str, Evidence], tuple[str, ...]], None]
 
 
 def gather(session: Session, call: str, take: Callable[[Evidence], None], ended: Callable[[bool], None]) -> None:
-    """Pass what an agent tells of each task to ``take``, then to ``ended`` whether that was all."""
+    """Pass each task's evidence to ``take``, then to ``ended`` whether that was all."""
 
     def told(message: dict[str, Any], body: bytes) -> None:
         found = read_record(Evidence, message)
@@ -36,7 +36,7 @@ def gather(session: Session, call: str, take: Callable[[Evidence], None], ended:
 
 
 class Collector:
-    """Makes one call to all agents at once. Requests that arrive before the answer share it."""
+    """Asks all agents at once; requests that come before the answer share it."""
 
     def __init__(
         self, sessions: Mapping[str, Session], mailbox: Mailbox, call: str, patience: float = PATIENCE

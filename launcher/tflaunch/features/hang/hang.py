@@ -216,7 +216,7 @@ def _apart(waiting: _Positions, evidence: _Known) -> _Found:
 
 
 def _served(waiting: _Positions, servers: _Positions) -> _Found:
-    """Say that a coordinator waits for servers that do nothing, which blames none of them."""
+    """Say that a coordinator waits for idle servers, which blames none of them."""
     if not servers:
         return None
     at, names = waiting[0], listed([each.task for each in servers])

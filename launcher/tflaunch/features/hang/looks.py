@@ -15,7 +15,7 @@ _IDLE_GPU = 5.0  # percent
 
 
 class Look(NamedTuple):
-    """What was seen at a time of the tasks for which a job may wait, except on hosts that did not answer."""
+    """What was seen at a time of tasks that may be awaited, on hosts that answered."""
 
     at: float
     evidence: Mapping[str, Evidence]
@@ -24,7 +24,7 @@ class Look(NamedTuple):
 
 
 def look(at: float, status: Status, evidence: Mapping[str, Evidence]) -> Look:
-    """Return what was seen at a time."""
+    """Return a look at the tasks at a time."""
     seen = [task for task in status.tasks if task.task in evidence and _may_be_awaited(task, evidence[task.task])]
     positions = {task.task: position_of(task, evidence[task.task]) for task in seen}
     gpus = {task.task: task.gpu_percent or 0.0 for task in seen}
@@ -32,7 +32,7 @@ def look(at: float, status: Status, evidence: Mapping[str, Evidence]) -> Look:
 
 
 def _may_be_awaited(task: TaskStatus, evidence: Evidence) -> bool:
-    """Whether others may wait for a task: not for a sidecar that does not listen, say one that copies logs."""
+    """Whether others may wait for a task: not for a sidecar that does not listen."""
     sockets = (socket for process in evidence.processes for socket in process.sockets)
     return task.role != SIDECAR or any(socket.state == "listening" for socket in sockets)
 
@@ -53,7 +53,7 @@ def wait_for_peers(seen: Look) -> bool:
 
 
 def moves(before: Look, after: Look, may_compute: bool = False) -> bool:
-    """Whether a task has done something between two looks; with ``may_compute``, other than to compute in a library."""
+    """Whether a task moved between two looks, with ``may_compute`` not by computing."""
     names = before.evidence.keys() & after.evidence.keys()
     return any(_moves(before, after, name, len(names), may_compute) for name in names)
 

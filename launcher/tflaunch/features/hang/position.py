@@ -91,7 +91,7 @@ class Position(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Tasks at the same place; `own_frame` is in the user's program, `inner_frame` the innermost."""
+    """Tasks at the same place; ``own_frame``: the user's, ``inner_frame``: innermost."""
 
     tasks: tuple[str, ...]
     kind: Kind
@@ -312,7 +312,7 @@ def _inside(frames: Sequence[Frame], own: Frame | None) -> Sequence[Frame]:
 
 
 def _library(frames: Sequence[Frame]) -> str:
-    """Return the innermost library in a stack whose calls wait for other tasks; "" if there is none."""
+    """Return the innermost library in a stack that waits for other tasks, or ""."""
     match = next((match for frame in frames if (match := _FRAMEWORK.search(frame.file))), None)
     return "" if match is None else match.lastgroup or "TensorFlow"
 

@@ -1,4 +1,4 @@
-"""How long a job may be silent: learned, stage by stage, from its longest healthy silence, over all its runs.
+"""Limit a job's silence in each stage by the longest healthy one in all its runs.
 
 A job is silent while none of its tasks that train writes output or reports progress, and no checkpoint of theirs is
 copied. Times are in seconds.
@@ -45,7 +45,7 @@ _EARLY = (Stage.FORMING, Stage.FIRST_STEP)
 
 
 class Limits(NamedTuple):
-    """Limits of a silence: when it is noticed, when it ends the job, and when also one ends it whose tasks compute."""
+    """When a silence is noticed, ends the job, and ends it although tasks compute."""
 
     notice: float
     end: float
@@ -138,7 +138,7 @@ class SilenceRecord:
 
 
 def read_silences(run: Path, plan: Plan) -> dict[Stage, float]:
-    """Return the longest silences of a run, or of the newest one with its name and commands."""
+    """Return the longest silences of a run, or of the newest of its name and commands."""
     with suppress(TflaunchError):  # the runs cannot be listed
         for path in (run, *islice(newest_of_job(plan.name), _MOST_RUNS)):
             with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # damaged, or not there
@@ -149,7 +149,7 @@ def read_silences(run: Path, plan: Plan) -> dict[Stage, float]:
 
 
 def write_silences(run: Path, plan: Plan, longest: Mapping[Stage, float]) -> None:
-    """Write a run's longest silences; a full disk costs later runs what this one has learned."""
+    """Write a run's longest silences; if the disk is full, later runs lack them."""
     seconds = {stage.value: round(length, 3) for stage, length in longest.items()}
     with suppress(OSError):
         private_files.write_text(run / _NAME, json.dumps({"commands": _commands(plan), "seconds": seconds}))

@@ -1,4 +1,4 @@
-"""End a job that hangs: ask for signs of life, look at tasks that are silent for too long, and compare what is seen."""
+"""End a job that hangs: look at tasks that are silent for too long, and compare."""
 
 import os
 from collections.abc import Mapping
@@ -35,10 +35,10 @@ _PATIENCE = 2  # times the limit, after which hosts that do not answer delay the
 
 
 class SilenceWatch:
-    """Asks the agents for signs of life, looks at a job that is silent for too long, and ends one that hangs."""
+    """Asks agents for signs of life, looks at a silent job, and ends one that hangs."""
 
     def __init__(self, supervision: Supervision, *, is_noticed: bool) -> None:
-        """Begin to watch a running job; ``is_noticed``: an earlier supervisor has told that it hangs."""
+        """Watch a running job; ``is_noticed``: an earlier supervisor said that it hangs."""
         self._supervision = supervision
         self._mailbox = supervision.mailbox
         self._scale = _read_scale()
@@ -152,7 +152,7 @@ class SilenceWatch:
     # ---- looks at tasks that are silent
 
     def _see(self, seen: looks.Look, verdict: hang.Verdict, stage: Stage, silence: float, limit: Limits) -> None:
-        """Say that the tasks hang, or end them, as far as this look and those before agree."""
+        """Say that the tasks hang, or end them, as far as this and earlier looks agree."""
         fixed = self._plan.timeouts.stall
         if looks.is_held(seen):  # by a person, who may go on
             self._is_noticed = self._is_noticed and self._is_held
@@ -177,7 +177,7 @@ class SilenceWatch:
                 self._end(verdict, f"no output or progress for {duration_words(silence)}: nothing moves{known}")
 
     def _have_agreed(self, stage: Stage, silence: float, limit: Limits) -> bool:
-        """Whether the last looks show that a job hangs, and not one that waits for requests, say.
+        """Whether the last looks show that a job hangs, and does not wait for requests.
 
         All of them must have seen the same tasks: one that was seen only once may have moved.
         """
@@ -214,7 +214,7 @@ def _read_scale() -> float:
 
 
 def _trainers(job: Job) -> set[str]:
-    """Return the living tasks whose words show that the job goes on: not servers, unless there are no others."""
+    """Return the living tasks that show progress: servers only if there are no others."""
     alive = {task.task for task in _alive(job)}
     return {task.task for task in policy.trainers(job.plan)} & alive or alive
 

@@ -1,4 +1,4 @@
-"""Find out where tasks are: on request, if they do not listen in time, and if they hang, which ends the attempt."""
+"""Find out where tasks are: on request, if they do not listen, and if they hang."""
 
 from collections.abc import Mapping
 from typing import Any

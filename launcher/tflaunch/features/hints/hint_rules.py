@@ -343,7 +343,7 @@ RULES = [
 
 
 def find_hint(lines: Sequence[str], facts: Facts) -> str | None:
-    """Explain a task's end and its remedy in a sentence, by the peer that it blames; None for an unknown problem."""
+    """Explain a task's end with its remedy, by the peer that it blames, if known."""
     hint = _own_hint(lines, facts)
     if facts.others is None or not saw_peer_vanish(lines):
         return hint

@@ -34,7 +34,7 @@ _PROGRAM = "train.py"
 @click.option("--name", metavar="NAME", help="Name of the job; default: that of the program.")
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, name: str | None, force: bool) -> None:
-    """Write a spec that runs COMMAND to FILE, with comments and the fields that are often needed next.
+    """Write a spec that runs COMMAND to FILE, with comments and often needed fields.
 
     FILE is cluster.yaml by default; - is stdout. Its extension selects the format: .yaml, .yml, .toml, or .json, which
     has no comments. On a terminal, without options and COMMAND, a few questions are asked instead.

@@ -1,4 +1,4 @@
-"""Write a first spec that fits its program, with comments and with optional fields."""
+"""Write a first spec that fits its program, with comments and optional fields."""
 
 import json
 import shlex

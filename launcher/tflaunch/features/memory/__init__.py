@@ -1,4 +1,4 @@
-"""Predict when memory will be full, and find out whether a task was killed because it was."""
+"""Predict when memory will be full, and find tasks that were killed because of it."""
 
 from tflaunch.feature import ALWAYS, Feature, Watching
 

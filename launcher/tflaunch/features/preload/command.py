@@ -52,7 +52,7 @@ def warm(
     stop: bool,
     as_json: bool,
 ) -> int:
-    """Start warm servers on the hosts of SPEC: processes that have imported modules for its runs.
+    """Start warm servers for SPEC: processes on its hosts that have imported modules.
 
     A run with `warm` whose interpreter, environment and modules are the same forks its tasks from one, which saves the
     imports. A server ends by itself when it has not been used for some time, or when something that it has imported

@@ -26,7 +26,7 @@ _REORDERS = ("insert", "pop", "remove", "reverse")
 
 
 def describe(name: str, functions: Sequence[FunctionType], data: bytes) -> dict[str, object]:
-    """Return what `TaskStarter` describes: ``imports``, and a ``reason`` against them."""
+    """Return ``imports``, and a ``reason`` against them, as `TaskStarter` does."""
     reason = _reason_against(functions, data)
     return {"imports": sorted(_find_imports(functions, data)), "reason": reason and f"{name} {reason}"}
 

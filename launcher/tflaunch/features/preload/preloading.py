@@ -46,7 +46,7 @@ class Preloading(TaskStarter):
     """Forks tasks from processes that have imported their modules."""
 
     def prospect(self, plan: Plan, process: TaskPlan) -> str | None:
-        """Return the modules, or `REFUSED` and a reason; None for tasks not forked at first."""
+        """Return the modules, or `REFUSED` and a reason; None if not forked at first."""
         modules = _modules_for(plan, process, is_first=True)
         reason = program_source.check_command(list(process.argv)) if modules else ""
         return f"{REFUSED}{reason}" if reason else ",".join(modules) or None
@@ -82,7 +82,7 @@ class Preloading(TaskStarter):
 
 
 def is_warm_host(host: HostPlan) -> bool:
-    """Return whether processes may outlive the run on a host: not in a job or container."""
+    """Return whether processes on a host may outlive a run: not in a job or container."""
     return host.docker is None and host.engine is None
 
 

@@ -35,9 +35,9 @@ _PATIENCE = 60.0  # seconds after the end, which a busy host and its link may ne
 @json_option
 @run_and_tasks_argument
 def profile(seconds: float, as_json: bool, words: tuple[str, ...]) -> int:
-    """Profile the TASKs of RUN, by default all, at the same time, while they train; programs need no code for it.
+    """Profile the TASKs of RUN, by default all, at the same time, while they train.
 
-    Their Python stacks are read from memory, and drawn as flame graphs.
+    Their Python stacks are read from memory, and drawn as flame graphs; programs need no code for it.
 
     \b
     Example:
@@ -67,7 +67,7 @@ def profile(seconds: float, as_json: bool, words: tuple[str, ...]) -> int:
 
 
 class TaskProfile(NamedTuple):
-    """The profile of a task: sampled stacks at ``path`` with a ``flame_graph``, or the ``problem`` with it.
+    """A task's profile: stacks at ``path`` and a ``flame_graph``, or the ``problem``.
 
     ``samples``: how often its stacks were sampled; ``hottest``: the function in which the main thread was most often.
     """

@@ -1,4 +1,4 @@
-"""Read the programs of tasks, without running them, and warn of what will not work."""
+"""Read tasks' programs, without running them, and warn of what will not work."""
 
 from tflaunch.feature import Feature
 

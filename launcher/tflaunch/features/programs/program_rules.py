@@ -60,7 +60,7 @@ class Running(NamedTuple):
 
 
 def find_problems(spec: Spec, directory: Path) -> list[Problem]:
-    """Return what is wrong with the commands of a spec, and with those of its programs that are here."""
+    """Return the mistakes in a spec's commands, and in its programs that are here."""
     found = [*check_commands(spec)]
     if spec.effective_strategy() not in ("multi_worker_mirrored", "parameter_server"):
         return found

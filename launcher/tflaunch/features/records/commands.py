@@ -23,7 +23,7 @@ _MOST_DIFFERENCES = 8
 @click.option("--log-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write task logs to DIR.")
 @click.option("-d", "--detach", is_flag=True, help="Run in the background; return when its tasks are running.")
 def rerun(run: str | None, log_dir: Path | None, detach: bool) -> int:
-    """Run exactly the plan of RUN again: its spec as it was then, with all that --set and others had changed.
+    """Run exactly the plan of RUN again: its spec and all options as they were.
 
     Without RUN, it is the live one, or else the newest. What differs from then in code, packages and machine is
     printed, and nothing is changed: the commit is in record.json of RUN's directory, and the patch in code.patch.

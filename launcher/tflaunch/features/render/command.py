@@ -22,7 +22,7 @@ _ENGINES = ("slurm", *(["jobset", "trainjob"] if "kubernetes" in features() else
 @click.option("--to", "engine", type=click.Choice(_ENGINES), required=True, help="The engine.")
 @set_option
 def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
-    """Print what another engine needs to start the tasks of SPEC itself, with the TF_CONFIG of `plan`.
+    """Print what another engine needs to start SPEC, with the TF_CONFIG of `plan`.
 
     slurm: a script for sbatch. jobset: a manifest for Kubernetes. trainjob: one for Kubeflow Trainer.
     compose: a file for docker-compose.

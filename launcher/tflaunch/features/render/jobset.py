@@ -36,7 +36,7 @@ _INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']
 
 
 def render(plan: Plan, directory: str, spec: Spec) -> str:
-    """Return the manifest of a JobSet, for the plan of a `placed` spec with fixed ports."""
+    """Return the JobSet manifest for the plan of a `placed` spec with fixed ports."""
     manifest = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -47,7 +47,7 @@ def render(plan: Plan, directory: str, spec: Spec) -> str:
 
 
 def render_trainjob(plan: Plan, directory: str, spec: Spec) -> str:
-    """Return the manifests of a TrainJob of Kubeflow Trainer and of its runtime; arguments as in `render`.
+    """Return the manifests of a TrainJob and of its runtime; arguments as in `render`.
 
     The runtime has the JobSet's template, without a policy for machine learning, so that Trainer changes nothing in it.
     """
@@ -151,7 +151,7 @@ def _free_ends(action: str) -> dict[str, Any]:
 
 
 def one_priority(spec: Spec) -> Iterator[Problem]:
-    """Reject priorities of pods, which Trainer takes from the job of its own runtimes alone."""
+    """Reject priorities of pods: Trainer takes them from its own runtimes alone."""
     for place, part in parts_by_place(spec).items():
         if "priorityClassName" in part.pod:
             message = "is refused by Kubeflow Trainer for jobs other than its own runtimes'"

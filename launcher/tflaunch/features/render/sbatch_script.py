@@ -120,7 +120,7 @@ def one_part(spec: Spec) -> Iterator[Problem]:
 
 
 def without_lives(spec: Spec) -> Iterator[Problem]:
-    """Reject a run that goes on after its time limit: the script has no supervisor that decides it."""
+    """Reject a run that goes on after its time limit: a script has no supervisor."""
     if spec.slurm.get(slurm.REQUEUE) == slurm.AT_LIMIT:
         message = "is what the supervisor of `tflaunch up --on slurm` does, and the script has none"
         yield Problem.error(f"slurm.{slurm.REQUEUE}", message, "remove it, or use `tflaunch up --on slurm`")
@@ -139,7 +139,7 @@ def placed(spec: Spec) -> Spec:
 
 
 def render(plan: Plan, directory: str, spec: Spec) -> str:
-    """Return a script for sbatch that starts the tasks of a `placed` spec in the order of its plan.
+    """Return an sbatch script that starts a `placed` spec's tasks in the plan's order.
 
     ``directory`` is unused: that of the plan applies on the nodes, too.
     """

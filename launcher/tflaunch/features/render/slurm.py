@@ -1,4 +1,4 @@
-"""Which options of sbatch the job of a plan needs, and on which nodes its tasks are. Pure."""
+"""Which sbatch options a plan's job needs, and on which nodes its tasks are. Pure."""
 
 import math
 import re
@@ -63,7 +63,7 @@ def as_options(wanted: Mapping[str, str]) -> list[str]:
 def wanted_of_job(
     plan: Plan, spec: Spec, processes: Sequence[TaskPlan], ending: Ending = USUAL_ENDING
 ) -> dict[str, str]:
-    """Return the sbatch options for a plan's job, or the part of it with some processes.
+    """Return the sbatch options for a plan's job, or for its part with some processes.
 
     The plan has a host for each node. The resources of a part are those of its first task.
     """
@@ -143,7 +143,7 @@ def _asks_for_gpus(options: Mapping[str, str]) -> bool:
 
 
 def _number(forms: Mapping[str, str], options: Mapping[str, str]) -> int | None:
-    """Return the number in the first of some options of sbatch that has one, given a pattern for each."""
+    """Return the first number in some sbatch options, given a pattern for each."""
     found = (re.search(pattern, options.get(name, "")) for name, pattern in forms.items())
     return next((int(match[1]) for match in found if match), None)
 

@@ -1,4 +1,4 @@
-"""The table of engines that a spec can be rendered for, and what each cannot express. Pure."""
+"""The engines that a spec can be rendered for, and what each cannot express. Pure."""
 
 import re
 from collections import Counter
@@ -87,7 +87,7 @@ def alike_texts(spec: Spec) -> Iterator[Problem]:
 
 
 def _directories(spec: Spec) -> Iterator[tuple[str, str]]:
-    """Yield the directories of roles, also of all: those of hosts are replaced with the hosts."""
+    """Yield the directories of roles and of all; those of hosts go with the hosts."""
     return ((where, text) for where, text in texts_of(spec) if re.fullmatch(r"(roles\.[^.]+\.)?workdir", where))
 
 
@@ -240,7 +240,7 @@ def find_problems(engine: str, spec: Spec) -> list[Problem]:
 
 
 def plan_for_target(engine: str, spec: Spec, directory: PurePath, machine: Machine, server_text: str) -> Plan:
-    """Return the plan to render for an engine; ``server_text``: the program of `server: true`."""
+    """Return the plan for an engine; ``server_text``: the program of `server: true`."""
     chosen = ENGINES[engine]
     return fixed(chosen.placed(with_gpus(spec)), directory, machine, server_text, chosen.first_port)
 

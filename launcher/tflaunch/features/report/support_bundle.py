@@ -54,7 +54,7 @@ BLIND = (
 @click.option("--dry-run", is_flag=True, help="Only list what would be packed.")
 @click.option("--show", is_flag=True, help="Only print the text that would be packed.")
 def report(run: str | None, output: str | None, with_logs: bool, dry_run: bool, show: bool) -> None:
-    """Pack what tflaunch knows about RUN into one file to send with a question, and print its path.
+    """Pack what tflaunch knows about RUN into one file for a question; print its path.
 
     It contains the spec, the plan, the journal and a description of this machine, and the output of tasks only with
     --logs. Secrets are replaced by ***: values of variables, options and fields whose names say so, such as API_KEY or
@@ -100,7 +100,7 @@ def _list(entries: Sequence[Entry], is_result: bool = False) -> None:
 
 
 class Entry(NamedTuple):
-    """A file of a report: ``size`` is in bytes, ``hidden`` is the number of secrets replaced in it.
+    """A file of a report; ``size``: in bytes; ``hidden``: number of replaced secrets.
 
     ``note`` says which part of the file is included, "" for all of it.
     """
@@ -132,7 +132,7 @@ def diagnose(directory: Path, with_logs: bool) -> str:
 def pack(
     run: Path, diagnosis: str, target: Path | IO[bytes], *, with_logs: bool = False, replace: bool = False
 ) -> list[Entry]:
-    """Write the report on a run, a .tar.gz file, to a path or stream, and return its entries.
+    """Write a run's report, a .tar.gz file, to a path or stream; return its entries.
 
     A file at this path is only replaced if ``replace`` says so.
 

@@ -1,4 +1,4 @@
-"""Run the tasks of a job in a container: its agents start there, by pyxis if srun has it, else by Apptainer."""
+"""Run agents and tasks in containers, by pyxis if srun has it, or by Apptainer."""
 
 import re
 import shlex
@@ -43,12 +43,12 @@ def find_problems(spec: Spec, directory: Path) -> Iterator[Problem]:
 
 
 def without_image(spec: Spec) -> Spec:
-    """Return what the general checks see: they warn of an image as one that only pods use."""
+    """Return the spec for the general checks, which allow images for pods only."""
     return spec.model_copy(update={"container": spec.container.model_copy(update={"image": None})})
 
 
 def pull_image(spec: Spec, directory: Path) -> None:
-    """Let Apptainer make a file of an image, unless it has one; nodes often have no way to a registry.
+    """Let Apptainer make a missing image file; nodes often cannot reach a registry.
 
     Raises:
         TflaunchError: it cannot.
@@ -67,7 +67,7 @@ def pull_image(spec: Spec, directory: Path) -> None:
 
 
 def within_image(plan: Plan, spec: Spec, directory: Path) -> Plan:
-    """Return the plan of a job with its nodes reached in the container of its spec, whose PATH the tasks have."""
+    """Return the plan with nodes reached in their container, whose PATH tasks have."""
     if spec.container.image is None:
         return plan
     words = shlex.join(_words(spec, directory, [process.workdir for process in plan.processes()]))
@@ -83,7 +83,7 @@ def within_image(plan: Plan, spec: Spec, directory: Path) -> Plan:
 
 
 def _words(spec: Spec, directory: Path, workdirs: Sequence[str]) -> list[str]:
-    """Return what follows srun and its options; all directories have the same paths there as on the node."""
+    """Return the words after srun's options; directories keep their paths of the node."""
     image = spec.container.image
     assert image is not None
     there = [path for path in ("/tmp", str(Path.home()), str(home()), str(directory), *workdirs) if Path(path).is_dir()]  # noqa: S108

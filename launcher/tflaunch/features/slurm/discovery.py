@@ -45,7 +45,7 @@ class Slurm(Engine):
         return [*jobs.step_command(job, host), *shlex.split(container)]
 
     def variables(self, tasks: Sequence[TaskPlan]) -> Mapping[str, Mapping[str, str]]:
-        """Return what srun would tell the tasks, if all of them were one step."""
+        """Return the variables that srun would set for the tasks if they were one step."""
         on_nodes: dict[str, list[str]] = {}
         for task in tasks:
             on_nodes.setdefault(task.host, []).append(task.task)

@@ -199,7 +199,7 @@ def find_job(job: str, patience: float = _PATIENCE) -> SlurmJob | None:
 
 
 def failed_nodes(job: SlurmJob, patience: float = _PATIENCE) -> str:
-    """Return the names of a job's nodes that Slurm has given up; "" if it has none, or does not tell."""
+    """Return the nodes of a job that Slurm has given up; "" for none, or if unknown."""
     words = ("sinfo", "--noheader", "--Node", f"--nodes={job.nodes}", "--format=%N %t")
     try:
         lines = run_command(*words, patience=patience).splitlines()
@@ -235,7 +235,7 @@ def step_command(job: str, node: str) -> list[str]:
 
 @functools.cache
 def _gpus_for_steps(job: str) -> dict[str, str]:
-    """Return the option that asks for all GPUs of a node, for a job that wants some in all, or for each of its tasks.
+    """Return the option for all GPUs of a node, if a job asks in all or by task.
 
     A step of such a job would inherit that, and ask its node for more than this has, or for less. `--gpus` overrides it
     in Slurm 22.05; in 24.11 such a step never starts on a node with fewer GPUs than the first.
@@ -283,7 +283,7 @@ def note_life(directory: Path, restarts: int) -> None:
 
 
 def life_of(directory: Path) -> int:
-    """Return how often the job had been restarted when it last began the run, -1 before that."""
+    """Return how often the job had been restarted when it last began the run, or -1."""
     try:
         return int((directory / _LIFE_NAME).read_text())
     except (OSError, ValueError):

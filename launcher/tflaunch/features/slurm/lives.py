@@ -1,4 +1,4 @@
-"""Whether a run goes on after the time limit of its job: Slurm starts the job again, as the same run."""
+"""Go on after the time limit of a job: Slurm starts it again, as the same run."""
 
 import signal
 import time
@@ -30,7 +30,7 @@ _HOW = f'write "slurm": {{"{REQUEUE}": "{AT_LIMIT}"}} to let it go on in another
 
 
 def choice(options: Mapping[str, str], plan: Plan) -> str:
-    """Return whether a run may go on after its time limit: "asked", "allowed", or what stands against it."""
+    """Return whether a run goes on after its limit: "asked", "allowed", or why not."""
     if options.get(REQUEUE) == AT_LIMIT:
         return _ASKED
     if name := next((name for name in (REQUEUE, NO_REQUEUE) if name in options), ""):
@@ -39,7 +39,7 @@ def choice(options: Mapping[str, str], plan: Plan) -> str:
 
 
 def find_warnings(options: Mapping[str, str], plan: Plan) -> list[Problem]:
-    """Return what keeps a run from going on after its time limit."""
+    """Return a warning if a run does not go on after its time limit."""
     reason = choice(options, plan)
     if reason in (_ASKED, _ALLOWED):
         return []
@@ -81,7 +81,7 @@ class PastLimit(Watcher):
             self._await_limit(say)
 
     def _await_limit(self, say: Callable[[str], None]) -> None:
-        """Leave the end to Slurm: a job that ends before its limit is FAILED for squeue and sacct, and not TIMEOUT."""
+        """Leave the end to Slurm: a job that ends earlier is FAILED there, not TIMEOUT."""
         with suppress(jobs.SlurmError):
             job = jobs.find_job(self._number)
             if job is not None and job.is_running and job.seconds_left <= _LONGEST_STAY:

@@ -258,7 +258,7 @@ class SlurmRun(RunLocation):
             query += 1
 
     def _await_query(self, query: int, pause: Callable[[float], None]) -> None:
-        """Pause until Slurm is asked again: ever later, but at once when the job has begun."""
+        """Pause until Slurm is asked again: ever later, but at once if the job has begun."""
         begun = jobs.life_of(self.directory)
         for _ in range(min(1 + query, _MOST_BETWEEN_QUERIES)):
             pause(_BETWEEN_LOOKS)

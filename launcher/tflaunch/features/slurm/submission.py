@@ -1,4 +1,4 @@
-"""Submit a run to Slurm, which is asked before: store its order, and read it back when the job starts."""
+"""Submit a run to Slurm after a check; store its order for when the job starts."""
 
 import itertools
 import json
@@ -165,7 +165,7 @@ def _on_assumed_nodes(file: SpecFile, order: SpecOrder) -> Spec:
 
 
 def load_spec(file: SpecFile, order: SpecOrder) -> Spec:
-    """Return a spec with the changes of its order; its ``slurm.signal`` is what its tasks get as `stop_signal`.
+    """Return a spec with its order's changes and ``slurm.signal`` as `stop_signal`.
 
     Slurm sends it to steps, here those of the agents, or to the batch script, which is the supervisor.
     """
@@ -208,7 +208,7 @@ def _script(parts: Sequence[Mapping[str, str]], command: Sequence[str]) -> str:
 
 
 def _arguments(parts: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the options also as arguments, since those in a script count less than SBATCH_… in the environment."""
+    """Return options as arguments, too: variables SBATCH_… override those in a script."""
     return [word for part in parts for word in (":", *slurm.as_arguments(part))][1:]
 
 
@@ -293,7 +293,7 @@ def find_warnings(grace: float, ending: Ending) -> list[Problem]:
 
 
 def try_script(script: str, arguments: Sequence[str] = ()) -> list[Problem]:
-    """Return why Slurm would refuse a script or never start it; [] if it would start it."""
+    """Return why Slurm would refuse a script or never start it; [] if it would start."""
     try:
         jobs.run_command("sbatch", *arguments, "--test-only", given=script)
     except jobs.SlurmError as error:

@@ -100,7 +100,7 @@ def _take_up(path: Path) -> tuple[SpecOrder, RunDirectory]:
 
 
 def _find_output(log: Path) -> None:
-    """Let the supervisor's log be the file to which Slurm writes why it ends the job, if `slurm.output` moved that."""
+    """Link the log to the file in which Slurm says why a job ends, if it is elsewhere."""
     output = os.readlink("/proc/self/fd/2")
     if not log.is_file() and os.path.isfile(output):
         log.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The jobs of this user that wait: one answer of Slurm serves all terminals, as its controller serves all users."""
+"""Share one answer of Slurm about waiting jobs among terminals, to spare Slurm."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ _LINE = re.compile(r"(\d+) +([A-Z_]+) +(\d+) +(\S+) +(\S+) *")
 
 
 def find_job(job: str, age: float) -> jobs.SlurmJob | None:
-    """Return a job's state; if it waits, as any terminal has learned it at most ``age`` seconds ago.
+    """Return a job's state; if it waits, a shared one, at most ``age`` seconds old.
 
     Raises:
         SlurmError: Slurm cannot be queried.

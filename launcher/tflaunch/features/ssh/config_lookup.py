@@ -1,4 +1,4 @@
-"""Look a destination up in the user's OpenSSH configuration: `ssh -G` prints exactly what `ssh` would use."""
+"""Look a destination up with `ssh -G`, which prints exactly what `ssh` would use."""
 
 import os
 import pwd

@@ -144,7 +144,7 @@ class _Channel:
 
 
 class SshLink:
-    """Byte stream to an agent; a thread copies between its channel and a socket pair, of which we use ``socket``."""
+    """Byte stream to an agent; a thread copies between its channel and ``socket``."""
 
     def __init__(self, transport: paramiko.Transport, channel: paramiko.Channel) -> None:
         self._transport = transport

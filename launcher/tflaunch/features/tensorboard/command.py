@@ -35,7 +35,7 @@ _STOP_TIMEOUT = 5.0  # seconds from TERM to KILL
     "--port", type=WholeNumber(1, 65535), metavar="N", help="Port on localhost; default: 6006 if it is free, else any."
 )
 def tensorboard(run: str | None, port: int | None) -> int:
-    """Start TensorBoard on this machine for the event files of RUN, print its URL, and stop it with Ctrl-C.
+    """Run TensorBoard on this machine for RUN until Ctrl-C, and print its URL.
 
     RUN is the name of a run or job, or a prefix of one: the live run is used, or else the newest. It may have ended.
     The event files are those of the spec's "tensorboard". TensorBoard is that of the tasks' Python on this machine, or

@@ -252,7 +252,7 @@ def _log_reader(directory: Path, tasks: list[str]) -> LogReader:
 
 
 class RememberedRuns:
-    """Lists all runs, and reads journals of those that have ended only if they have changed."""
+    """Lists all runs; reads the journal of an ended one only if it has changed."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[tuple[int, ...], RunEntry]] = {}

@@ -31,7 +31,7 @@ _SHOWS_LINK_WITHIN = 30.0  # seconds to import what serves it, on a busy machine
 )
 @click.option("--owner", type=int, hidden=True, help="End with this process.")
 def web(run: str | None, port: int | None, owner: int | None) -> None:
-    """Serve a page about all runs of this user on this machine, print its link, and stop it with Ctrl-C.
+    """Serve a page about your runs on this machine until Ctrl-C, and print its link.
 
     The link works once, for one browser; then another one is printed. With RUN, the name of a run or job, or a prefix
     of one, it leads to that run. Over SSH, the command that makes the page reachable from your own machine is printed,

@@ -1,4 +1,4 @@
-"""Follow a run in a thread for all its pages: status, timeline, messages, and the output of tasks."""
+"""Follow a run in a thread for all its pages: status, timeline, messages, output."""
 
 import asyncio
 import json

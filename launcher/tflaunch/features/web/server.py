@@ -1,4 +1,4 @@
-"""Serve the page on this machine's loopback interface until Ctrl-C, for the browser that has used its link."""
+"""Serve the page on loopback until Ctrl-C, to the browser that used its link."""
 
 import getpass
 import hmac
