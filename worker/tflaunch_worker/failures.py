@@ -159,7 +159,7 @@ class Failure(NamedTuple):
 
 
 def bounded(lines: Sequence[str]) -> list[str]:
-    """Return the last lines without colors and ranks, each cut to a length for patterns."""
+    """Return the last lines without colors and ranks, each cut for patterns."""
     lines = [line.rstrip().rpartition("\r")[2][:_MOST_SIGNS] for line in lines[-_MOST_LINES:]]
     return [_STYLE.sub("", line).rstrip() for line in lines]
 

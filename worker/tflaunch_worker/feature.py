@@ -63,7 +63,7 @@ def load(place: str) -> Any:
 
 @lru_cache(maxsize=None)
 def features() -> Mapping[str, Feature]:
-    """Return the features of agents by their names, but those whose declaration is broken."""
+    """Return agents' features by name, without those whose declaration is broken."""
     return find_features(FEATURES, _note_broken)
 
 

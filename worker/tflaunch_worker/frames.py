@@ -1,4 +1,4 @@
-"""Exchange frames over a socket without blocking: what agents, supervisors and terminals do."""
+"""Exchange frames over a socket without blocking, for agents and all they talk to."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def count_gpus() -> int | None:
 
 
 def connect_to(directory: str, name: str, patience: float | None = None) -> socket.socket:
-    """Return a connection to the Unix socket with a name in a directory, however deep that is.
+    """Return a connection to a Unix socket in a directory, however deep that is.
 
     ``patience``: its timeout in seconds. Raises `OSError` if nobody listens there.
     """
@@ -193,7 +193,7 @@ def connect_to(directory: str, name: str, patience: float | None = None) -> sock
 
 
 def bind_to(directory: str, name: str) -> socket.socket:
-    """Return a Unix socket that is bound to a name in a directory, however deep that is.
+    """Return a Unix socket bound to a name in a directory, however deep that is.
 
     Raises `OSError`, which names it, if it cannot be made there.
     """

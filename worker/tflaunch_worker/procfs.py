@@ -1,4 +1,4 @@
-"""Read what Linux tells of processes and of the machine in /proc, and of its cores."""
+"""Read what Linux tells of processes, the machine and its cores, most in /proc."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def is_between_programs(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat behind the name, which may hold anything; [] if it is gone."""
+    """Return the fields of /proc/PID/stat after the name (any text); [] if it is gone."""
     return (read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
 
 

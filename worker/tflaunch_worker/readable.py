@@ -1,4 +1,4 @@
-"""Write foreign text, durations, ages and signals for people, in the same form everywhere."""
+"""Write foreign text, durations, ages and signals for people, always in one form."""
 
 import math
 import signal

@@ -100,7 +100,7 @@ def _only_wake(number: int, frame: object) -> None:
 
 
 class Acceptor:
-    """Holds connections until their first frame: `hello` replaces the supervisor, `look` is read-only."""
+    """Holds new connections: `hello` replaces the supervisor, `look` is read-only."""
 
     def __init__(self, loop: Loop, agent: Agent) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""Send the launcher the files that a task leaves, as it gets the output: by offset, in a window.
+"""Send the launcher a task's left files like its output: by offset, in a window.
 
 A task counts as gone only when the supervisor has stored its files, so that neither a lost link nor another supervisor
 loses one. The stream of a file is named by the task and the file: ``worker:0/outcome``.
@@ -27,7 +27,7 @@ class LeftFile(Spool):
         self._descriptor = descriptor
 
     def read(self, offset: int, size: int) -> bytes | Gap:
-        """Return up to ``size`` bytes from ``offset`` on; the rest is a gap if it can no longer be read."""
+        """Return up to ``size`` bytes from ``offset`` on; what cannot be read is a gap."""
         try:
             data = os.pread(self._descriptor, min(size, self.end - offset), offset)
         except OSError:

@@ -43,7 +43,7 @@ class Service:
         self.agent = agent
 
     def read_order(self, message: dict[str, Any]) -> None:
-        """A task's order has come, whose fields may be changed before its command is composed."""
+        """A task's order has come; change its fields before its command is composed."""
 
     def begin_task(self, task: Task, command: spawn.Command) -> None:
         """A task is about to start."""

@@ -276,7 +276,7 @@ class Task:
     # ---- progress
 
     def progress(self) -> dict[str, object]:
-        """Return the reported progress (`ProgressStats.known`), or else that in its Keras output."""
+        """Return the reported progress (`ProgressStats.known`), or that in Keras' output."""
         reported = {} if self._progress is None else self._progress.known()
         return reported or self.last_output.progress_at(self._loop.now())
 

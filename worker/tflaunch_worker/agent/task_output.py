@@ -229,7 +229,7 @@ LOG_VARIABLE = "TFLAUNCH_LOG"
 
 
 def open_copy(path: str) -> int:
-    """Return the descriptor of a log that gets a copy of all output, -1 if it cannot be opened."""
+    """Open a log for a copy of all output; return its descriptor, -1 if that fails."""
     try:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC) if path else -1
     except OSError:

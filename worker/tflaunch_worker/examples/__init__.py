@@ -1,1 +1,1 @@
-"""Real training programs, one per strategy: they demonstrate tflaunch, and its tests train with them."""
+"""Real training programs, one per strategy, which show tflaunch and test it."""

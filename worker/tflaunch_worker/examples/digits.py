@@ -1,4 +1,4 @@
-"""The examples' data: MNIST where it is available, else synthetic digits of the same shape.
+"""The examples' data: MNIST if available, else synthetic digits of its shape.
 
 A job must train on one data set, even if one of its hosts cannot reach the network. So `choose` asks every task before
 it decides, and `load` returns the chosen data set.
@@ -40,7 +40,7 @@ _FONT = (
 
 
 def choose(wanted: str, every_task: Callable[[bool], bool] = bool) -> str:
-    """Return "mnist" or "synthetic", and print it; all tasks that load data must call it together.
+    """Print and return "mnist" or "synthetic"; all tasks with data call it together.
 
     `every_task` turns "this task has MNIST" into "every task has it".
     """
@@ -57,7 +57,7 @@ def choose(wanted: str, every_task: Callable[[bool], bool] = bool) -> str:
 
 
 def load(name: str) -> tuple[Pictures, Pictures]:
-    """Return (x_train, y_train), (x_test, y_test): pictures of 28x28x1 in [0, 1], and digits as integers."""
+    """Return (x_train, y_train), (x_test, y_test): x is 28x28x1 in [0, 1], y integers."""
     if name == "synthetic":
         return _draw(8000, seed=1), _draw(2000, seed=2)
     train, test = tf.keras.datasets.mnist.load_data()
@@ -69,7 +69,7 @@ def _scale(x: npt.NDArray[np.uint8], y: npt.NDArray[np.uint8]) -> Pictures:
 
 
 def _has_mnist() -> bool:
-    """Return whether MNIST is in the Keras cache; one task per host downloads it while the others wait.
+    """Return whether Keras has MNIST in its cache; one task per host downloads it.
 
     Keras downloads directly to the final path, so tasks that download at the same time would corrupt each other's file.
     A failed attempt leaves its reason in the lock file, so that the tasks of a host without a network wait for one
@@ -114,7 +114,7 @@ def _server_answers() -> bool:
 
 
 def _load_bounded() -> bool:
-    """Make Keras check its cached file, or download it if missing or damaged; return whether that worked."""
+    """Make Keras check, download or repair its cached file; return whether it could."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_PATIENCE)  # Keras itself downloads without a timeout
     try:
@@ -128,7 +128,7 @@ def _load_bounded() -> bool:
 
 
 def _draw(count: int, seed: int) -> Pictures:
-    """Return digits of varied width, position and ink, with noise; reproducible by the seed."""
+    """Return digits of varied width, position and ink, with noise, drawn by the seed."""
     random = np.random.default_rng(seed)
     rows = np.array([list(bytes.fromhex(glyph)) for glyph in _FONT.split()], np.uint8)
     font = np.unpackbits(rows[..., np.newaxis], axis=-1)[..., 3:]

@@ -1,4 +1,4 @@
-"""Train a small network on a cluster that is made by hand: from arguments, not from TF_CONFIG.
+"""Train a small network on a cluster made from arguments, not from TF_CONFIG.
 
 With tflaunch:  tflaunch up cluster_specs/mnist_by_hand.json
 By hand:        python -m tflaunch_worker.examples.mnist_by_hand --workers h1:2222,h2:2222 --index 0

@@ -1,4 +1,4 @@
-"""Train a small network with parameter servers in a loop of our own (ClusterCoordinator), beside an evaluator.
+"""Train a small network with parameter servers in our own ClusterCoordinator loop.
 
 With tflaunch:  tflaunch up cluster_specs/mnist_coordinator.json
 By hand:        python -m tflaunch_worker.examples.mnist_coordinator
@@ -26,7 +26,7 @@ PATIENCE = 600  # seconds for which the evaluator waits for the next checkpoint
 
 
 def main() -> int:
-    """Run the task that TF_CONFIG names; the chief returns 0 if the network is accurate enough, else 1."""
+    """Run TF_CONFIG's task; the chief returns 0 if the network is accurate, else 1."""
     args = arguments.read(__doc__, 150, "the chief kills itself after the epoch in which step N is done")
     training.serve_if_server()
     return evaluate(args) if training.this_task().role == "evaluator" else train(args)
@@ -47,7 +47,7 @@ def train(args: argparse.Namespace) -> int:
         network.optimizer.build(network.trainable_variables)
 
     def pictures() -> tf.data.Dataset:
-        """Return the data of one worker: all pictures, in its own order because there is no seed."""
+        """Return a worker's data: all pictures, in its own order because there is no seed."""
         dataset = tf.data.Dataset.from_tensor_slices((x_train, y_train)).shuffle(len(x_train)).repeat()
         return dataset.batch(sizes.per_worker).prefetch(tf.data.AUTOTUNE)
 

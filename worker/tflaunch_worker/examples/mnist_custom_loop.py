@@ -1,4 +1,4 @@
-"""Train a small network on several workers in step, in a loop of our own (MultiWorkerMirroredStrategy).
+"""Train a small network with MultiWorkerMirroredStrategy, in a loop of our own.
 
 With tflaunch:     tflaunch up cluster_specs/mnist_custom_loop.json
 By hand, alone:    python -m tflaunch_worker.examples.mnist_custom_loop
@@ -75,7 +75,7 @@ def main() -> int:
 def make_step(
     strategy: tf.distribute.Strategy, network: tf.keras.Model, sizes: training.BatchSizes
 ) -> Callable[..., tf.Tensor]:
-    """Return the function that runs one step on all replicas and returns the loss of the whole batch."""
+    """Return the function for a step on all replicas, which returns the batch's loss."""
 
     def on_replica(pictures: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         loss, gradients = 0.0, [tf.zeros_like(variable) for variable in network.trainable_variables]

@@ -1,4 +1,4 @@
-"""Train a small network on several workers whose data comes from a tf.data service.
+"""Train a small network on several workers with data from a tf.data service.
 
 With tflaunch:  tflaunch up cluster_specs/mnist_data_service.json
 By hand:        python -m tflaunch_worker.examples.mnist_data_service dispatcher &
@@ -26,7 +26,7 @@ SERVICE = os.environ.get("DATA_SERVICE", "localhost:5050")
 
 
 def main() -> int:
-    """Run the part that the first argument names; training returns 0 if accurate enough, else 1."""
+    """Run the part named by the first argument; trainers return 0 if accurate, else 1."""
     part, *others = sys.argv[1:] or [""]
     if part in ("dispatcher", "data-worker"):
         return dispatch() if part == "dispatcher" else prepare()
@@ -34,14 +34,14 @@ def main() -> int:
 
 
 def dispatch() -> int:
-    """Assign work to the data workers, and data workers to the trainers, until terminated."""
+    """Assign work to data workers, and data workers to trainers, until terminated."""
     port = int(SERVICE.rpartition(":")[2])
     tf.data.experimental.service.DispatchServer(tf.data.experimental.service.DispatcherConfig(port=port)).join()
     return 0
 
 
 def prepare() -> int:
-    """Prepare data until terminated; trainers reach this host by the name in $DATA_WORKER."""
+    """Prepare data until terminated; trainers reach this host by $DATA_WORKER."""
     service = tf.data.experimental.service
     me = os.environ.get("DATA_WORKER", "localhost") + ":%port%"  # TensorFlow inserts the port that it chose
     service.WorkerServer(service.WorkerConfig(dispatcher_address=SERVICE, worker_address=me)).join()

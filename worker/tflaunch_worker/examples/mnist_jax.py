@@ -1,4 +1,4 @@
-"""Train a small network with Keras 3 and JAX on several workers (keras.distribution.DataParallel).
+"""Train a small network on several workers with Keras 3 and JAX (DataParallel).
 
 With tflaunch:     tflaunch up cluster_specs/mnist_jax.json
 By hand, alone:    KERAS_BACKEND=jax python -m tflaunch_worker.examples.mnist_jax

@@ -1,4 +1,4 @@
-"""Train a small network on all devices of one machine (MirroredStrategy, Keras fit).
+"""Train a small network on all devices of a machine (MirroredStrategy, Keras fit).
 
 With tflaunch:  tflaunch up cluster_specs/mnist_mirrored.json
 By hand:        python -m tflaunch_worker.examples.mnist_mirrored
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def hardest_digit(test: Pictures) -> Any:
-    """Return a custom callback that prints, after each epoch, the digit that is misclassified most often."""
+    """Return a callback that prints each epoch's most often misclassified digit."""
     pictures, labels = test
 
     class HardestDigit(tf.keras.callbacks.Callback):  # type: ignore[misc]

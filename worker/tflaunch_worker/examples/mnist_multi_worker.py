@@ -1,4 +1,4 @@
-"""Train a small network on several workers in step (MultiWorkerMirroredStrategy, Keras fit).
+"""Train a small network with MultiWorkerMirroredStrategy and Keras fit.
 
 With tflaunch:     tflaunch up cluster_specs/mnist_multi_worker.json
 By hand, alone:    TF_USE_LEGACY_KERAS=1 python -m tflaunch_worker.examples.mnist_multi_worker

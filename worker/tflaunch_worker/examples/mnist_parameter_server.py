@@ -1,4 +1,4 @@
-"""Train a small network with parameter servers (ParameterServerStrategy, Keras fit).
+"""Train a small network with ParameterServerStrategy and Keras fit.
 
 With tflaunch:  tflaunch up cluster_specs/mnist_parameter_server.json
 By hand:        TF_USE_LEGACY_KERAS=1 python -m tflaunch_worker.examples.mnist_parameter_server
@@ -20,7 +20,7 @@ from tflaunch_worker.examples import arguments, digits, model
 
 
 def main() -> int:
-    """Run the task that TF_CONFIG names; the chief returns 0 if the network is accurate enough, else 1."""
+    """Run TF_CONFIG's task; the chief returns 0 if the network is accurate, else 1."""
     args = arguments.read(__doc__, 150, "the chief kills itself after the epoch in which step N is done")
     training.serve_if_server()
     model.require_tf_keras()
@@ -35,7 +35,7 @@ def main() -> int:
     x_train, y_train = x_train[: steps * sizes.total], y_train[: steps * sizes.total]
 
     def pictures(_context: tf.distribute.InputContext) -> tf.data.Dataset:
-        """Return the data of one worker: all pictures, in its own order because there is no seed."""
+        """Return a worker's data: all pictures, in its own order because there is no seed."""
         dataset = tf.data.Dataset.from_tensor_slices((x_train, y_train)).shuffle(len(x_train)).repeat()
         return dataset.batch(sizes.per_worker).prefetch(tf.data.AUTOTUNE)
 

@@ -1,4 +1,4 @@
-"""What the example programs share: the network, the state kept over restarts, and the result."""
+"""What the examples share: the network, state kept over restarts, and the result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refuse(sentence: str) -> NoReturn:
 
 
 def require_tf_keras() -> None:
-    """Refuse Keras 3: its `fit` fails with both multi-worker strategies; its backups ignore the chief."""
+    """Refuse Keras 3: multi-worker strategies fail in `fit`, backups ignore the chief."""
     try:
         if not hasattr(tf.keras, "version"):  # a function that exists since Keras 3
             return
@@ -50,7 +50,7 @@ def require_servers() -> None:
 
 
 def seed(number: int) -> None:
-    """Seed the initial weights, so that they are the same on all tasks and in every run.
+    """Seed the initial weights, so that they are the same on all tasks, in every run.
 
     `tf.keras.utils.set_random_seed` of tf_keras 2.16 to 2.18 would break all layers created after it on Python 3.12,
     with "TypeError: 'float' object cannot be interpreted as an integer".
@@ -90,18 +90,18 @@ def falling_rate(steps: int) -> tf.keras.optimizers.schedules.LearningRateSchedu
 
 
 def state_directory(args: argparse.Namespace, program: str, data: str) -> Path:
-    """Return the directory of this run's state, which differs for other programs and other data."""
+    """Return the directory of this run's state, one for each program and data set."""
     return Path(training.checkpoint_dir(args.state_dir), f"{program}-{data}")
 
 
 def last_saved(state: Path) -> int:
-    """Return the number of the checkpoint in the state: 0 for none, -1 if the directory does not exist."""
+    """Return the number of the saved checkpoint: 0 for none, -1 without the directory."""
     checkpoint = tf.train.latest_checkpoint(str(state / "chief"))
     return int(checkpoint.rpartition("-")[2]) if checkpoint else -int(not state.is_dir())
 
 
 def forget(args: argparse.Namespace, state: Path) -> None:
-    """Remove the state when it is not needed any more, and the directories above it that are then empty."""
+    """Remove a state that is not needed, and directories above it that are then empty."""
     shutil.rmtree(state, ignore_errors=True)
     with contextlib.suppress(OSError):  # not empty: it has other content
         for directory in dict.fromkeys((state.parent, Path(args.state_dir).absolute())):
@@ -109,7 +109,7 @@ def forget(args: argparse.Namespace, state: Path) -> None:
 
 
 def crash_drill(network: tf.keras.Model, step: int | None, moment: str) -> list[Any]:
-    """Return the callback that kills this task once `step` steps are done, as a fault would; [] for None.
+    """Return the callback that kills this task after `step` steps; [] for None.
 
     `moment`: "epoch" or "step", after which it checks.
     """
@@ -131,7 +131,7 @@ def crash_at(step: int | None, done: int) -> None:
 
 
 def report(network: tf.keras.Model, test: Pictures, minimum: float) -> bool:
-    """Print the accuracy and the weights' digest; return whether the accuracy is sufficient.
+    """Print accuracy and the weights' digest; return whether it is accurate enough.
 
     It tests a copy, outside the strategy, so that no task waits for another one here.
     """

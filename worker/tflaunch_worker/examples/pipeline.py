@@ -45,7 +45,7 @@ def written_files(directory: Path) -> list[str]:
 
 
 def endless(files: list[str], batch: int, policy: str, seed: int | None) -> tf.data.Dataset:
-    """Return an endless dataset of shuffled batches, so that no worker runs out of data before the others.
+    """Return an endless dataset of shuffled batches: no worker runs out of data first.
 
     The others would otherwise wait for it forever. All workers use the same seed, so that each takes its share of the
     same batch.

@@ -42,7 +42,7 @@ class ArrivingFile:
 
 
 class ArrivingFiles:
-    """Files that arrive in a directory, each named by a prefix and the hash of its content."""
+    """Files that arrive in a directory, each named by a prefix and its content's hash."""
 
     def __init__(self, directory: str, prefix: str = "") -> None:
         self._directory = directory
@@ -59,7 +59,7 @@ class ArrivingFiles:
         return [self._prefix + digest for digest in self._files]
 
     def take(self, digest: str, offset: int, data: bytes, is_last: bool, target: str) -> bool:
-        """Store a part of a file, and move the whole to ``target``; return False if its hash is another one.
+        """Store a part; move the whole to ``target``; return False if its hash differs.
 
         Raises:
             FilesError: it cannot be stored, for example because the disk is full.
@@ -154,5 +154,5 @@ def unlink_if_there(path: str) -> None:
 
 
 def reason_of(error: OSError, place: str) -> str:
-    """Return why files cannot be stored at a place, in one line: names may hold any character."""
+    """Return why files cannot be stored, in one line: names may hold any character."""
     return printable(f"{error.filename or place}: {error.strerror}")

@@ -65,7 +65,7 @@ def read_threads(pid: int) -> List[Thread]:
 
 
 class _Code(NamedTuple):
-    """A code object; ``pieces``: the bytes from which it was read, by address; ``frames``: by instruction."""
+    """A code object; ``pieces``: its bytes, by address; ``frames``: by instruction."""
 
     file: str
     function: str

@@ -1,4 +1,4 @@
-"""Callbacks for Keras' `fit`: saved state, progress, TensorBoard curves, an error if the loss is NaN."""
+"""Callbacks for Keras' `fit`: saved state, progress, curves, error at a NaN loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def callbacks(
     logs: str | os.PathLike[str] | None = None,
     keras: Any = None,
 ) -> list[Any]:
-    """Return the callbacks that every `fit` of a job should have; pass the same ones on all tasks.
+    """Return the callbacks for every `fit` of a job; pass the same ones on all tasks.
 
     They stop a training whose loss is NaN or infinite (by an exception, so that the program fails), resume from the
     last saved state and print how many steps are repeated, report the progress to tflaunch, print a line per epoch on
@@ -54,12 +54,12 @@ def callbacks(
 
 
 def _is_keras_3(keras: Any) -> bool:
-    """Return whether it is Keras 3; Keras 2 and tf_keras, without a ``version``, resume at the exact step."""
+    """Return whether it is Keras 3; Keras 2 and tf_keras resume at the exact step."""
     return hasattr(keras, "version")
 
 
 class _StopOnNaN(hooks.Hooks):
-    """Raises when the loss is NaN or infinite: after an epoch, before a save, and about twice a second."""
+    """Raises at a NaN or infinite loss: after epochs, before saves, twice a second."""
 
     def __init__(self, save_every: int | None) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class _StopOnNaN(hooks.Hooks):
 
 
 class _TellResumed(hooks.Hooks):
-    """Prints after a restart from which step the training resumes, and how many steps are repeated.
+    """Prints after a restart where training resumes, and how many steps are repeated.
 
     The chief records the number of finished steps beside the state: a few bytes at a fixed offset, which the operating
     system keeps when the process is killed.
@@ -102,7 +102,7 @@ class _TellResumed(hooks.Hooks):
         self._begun = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Compare the record with the step that BackupAndRestore, earlier in the list, has restored."""
+        """Compare the record with the step that BackupAndRestore, run earlier, restored."""
         self._done = int(self.model.optimizer.iterations.numpy())
         was_done = self._read_note()
         if self._done or was_done:
@@ -122,7 +122,7 @@ class _TellResumed(hooks.Hooks):
         self._write_note()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Record the step after an epoch; with parameter servers, single steps are unknown."""
+        """Record an epoch's last step; with parameter servers, single steps are unknown."""
         self._done = int(self.model.optimizer.iterations.numpy())
         self._write_note()
 

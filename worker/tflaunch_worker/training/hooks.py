@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Hooks:
-    """Base class of our callbacks; `made` adds the Callback of the program's Keras as a second base."""
+    """Base class of our callbacks; `made` adds the Callback of the program's Keras."""
 
     model: Any
     params: dict[str, Any]

@@ -59,7 +59,7 @@ def report(
 
 
 def callback(keras: Any = None) -> Any:
-    """Return a Keras callback that reports progress and metrics twice a second and after every epoch.
+    """Return a Keras callback that reports progress twice a second and after epochs.
 
     With several replicas it reports metrics only after every epoch.
 
@@ -100,7 +100,7 @@ class _ReportProgress(hooks.Hooks):
         self._before_epoch = self._batches
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Report after a step, or after several with ``steps_per_execution``, if it is time."""
+        """Report after a step, or several with ``steps_per_execution``, if it is time."""
         self._batches = self._before_epoch + batch + 1
         now = time.monotonic()
         if (now >= self._due or os.environ.get(DRILL)) and isinstance(
@@ -127,7 +127,7 @@ class _ReportProgress(hooks.Hooks):
         _teller.tell(counts, logs)
 
     def _step(self) -> int:
-        """Return the optimizer's own count, which survives a restart, or else the count of this call of `fit`."""
+        """Return the optimizer's count, which survives restarts, or else that of `fit`."""
         iterations = None if self._with_jax else self._iterations()
         return self._begun + self._batches if iterations is None else iterations
 
@@ -139,7 +139,7 @@ class _ReportProgress(hooks.Hooks):
 
 
 class Teller:
-    """Writes lines into the pipe, at a limited rate; values not written yet are included in the next line."""
+    """Writes lines into the pipe, at a limited rate; later lines hold skipped values."""
 
     def __init__(self, interval: float = 0.1) -> None:
         """Prepare to write, with at least ``interval`` seconds between two lines."""
@@ -218,7 +218,7 @@ def _line(values: dict[Any, Any]) -> bytes:
 
 
 def _number(value: Any) -> float | None:
-    """Return a metric as a finite number, or None for any other value, which removes an earlier one."""
+    """Return a metric as a finite number; None, which removes it, for other values."""
     try:
         number = float(value)
     except Exception:  # no metric may stop the training

@@ -1,4 +1,4 @@
-"""Where to save: all workers save, as reading a variable may involve all of them; one result is kept."""
+"""Save on all workers, as reading a variable may involve all, and keep one result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tflaunch_worker.training.task import CannotTrain, is_chief, this_task
 
 
 def checkpoint_dir(directory: str | os.PathLike[str] = "checkpoints") -> str:
-    """Return the directory of this run's checkpoints, the same for all tasks and attempts of the run.
+    """Return the directory of this run's checkpoints, one for all tasks and attempts.
 
     Under tflaunch it is a subdirectory of ``directory`` named after the run, so that a new run does not resume from the
     end of an old one; otherwise it is ``directory``. The path is absolute, because parameter servers write their part
@@ -37,10 +37,10 @@ def save_path(path: str | os.PathLike[str]) -> str:
 
 
 def preemption(checkpoint: Any, directory: str | os.PathLike[str]) -> Any:
-    """Return TensorFlow's PreemptionCheckpointHandler for your own training loop; restore what it saved.
+    """Return TensorFlow's PreemptionCheckpointHandler for your own training loop.
 
     Call ``handler.run(step)`` for each step. When any task gets TERM, all save after the same step and exit with code
-    42, which makes tflaunch restart them. Create it after the strategy.
+    42, which makes tflaunch restart them. Create it after the strategy: that restores what was saved.
 
     Args:
         checkpoint: a ``tf.train.Checkpoint``.
@@ -60,7 +60,7 @@ def preemption(checkpoint: Any, directory: str | os.PathLike[str]) -> Any:
 
 
 def _scratch() -> str:
-    """Return a directory that is removed after this task: tflaunch's task directory, or one of our own."""
+    """Return a directory that is removed after this task: tflaunch's or our own."""
     given = os.environ.get("TFLAUNCH_TASK_DIR")
     if given and os.path.isdir(given):
         return given

@@ -1,4 +1,4 @@
-"""Run TensorFlow's standard server for a worker or ps, so that a program needs only the chief's code.
+"""Run TensorFlow's server for worker and ps: programs need only the chief's code.
 
 Run as a program by its path (it needs only TensorFlow), or imported. The task comes from TF_CONFIG. Like
 ``run_standard_tensorflow_server`` in TensorFlow's distribute_coordinator.py, it never exits by itself.
@@ -10,7 +10,7 @@ import os
 
 
 def serve() -> None:
-    """Start the server that TF_CONFIG describes, and wait until the process is terminated."""
+    """Start the server of TF_CONFIG, and wait until the process is terminated."""
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()

@@ -33,7 +33,7 @@ def strategy() -> tf.distribute.Strategy:
 
 
 def serve_if_server() -> None:
-    """Run the server and never return if this task is a ps, or a worker beside a ps; else do nothing.
+    """Run a ps, or a worker beside a ps, and never return; else do nothing.
 
     Raises:
         CannotTrain: TF_CONFIG is invalid.
@@ -74,7 +74,7 @@ def _parameter_server() -> tf.distribute.Strategy:
 
 
 def _mirrored() -> tf.distribute.Strategy:
-    """Return a strategy for all GPUs, or for all logical CPU devices if there is no GPU."""
+    """Return a strategy for all GPUs, or else for all logical CPU devices."""
     import tensorflow as tf
 
     return tf.distribute.MirroredStrategy()

@@ -1,4 +1,4 @@
-"""Find out from TF_CONFIG alone which task of a job this process is; without it, it is the only task.
+"""Find out from TF_CONFIG alone which task this is; without it, the only one.
 
 Nothing here imports TensorFlow.
 """
@@ -13,7 +13,7 @@ _EXAMPLE = '{"cluster": {"worker": ["h1:2222", "h2:2222"]}, "task": {"type": "wo
 
 
 class CannotTrain(RuntimeError):  # noqa: N818 - programs that train know this name
-    """Raised when training cannot start or continue: one sentence for the user, with the remedy."""
+    """Raised when training cannot start or go on: a sentence with the remedy."""
 
 
 class Task(NamedTuple):
@@ -42,7 +42,7 @@ class Task(NamedTuple):
 
     @property
     def is_server(self) -> bool:
-        """Whether this task gets its work from the chief: a ps, or a worker in a cluster with a ps."""
+        """Whether the chief gives this task its work: a ps, or a worker beside a ps."""
         return self.role == "ps" or (self.role == "worker" and self.has_servers)
 
 
@@ -68,7 +68,7 @@ def this_task() -> Task:
 
 
 def is_chief() -> bool:
-    """Return whether this task leads: the chief, worker 0 if there is no chief, or the only task.
+    """Return whether this task leads: a chief, else worker 0, or the only task.
 
     An evaluator does not lead. TensorFlow's multi_worker_util.is_chief treats it as a chief, because no other task
     writes to its directories.
@@ -80,7 +80,7 @@ def is_chief() -> bool:
 
 
 def workers() -> int:
-    """Return the number of tasks that train, including a chief that trains; 1 without a cluster."""
+    """Return the number of training tasks, with a training chief; 1 without a cluster."""
     task = this_task()
     roles = ("worker",) if task.has_servers else ("chief", "worker")
     return task.count(*roles) or 1

@@ -1,4 +1,4 @@
-"""Coordinate the workers of a job: use the same batch size, share the data, wait for each other."""
+"""Coordinate the workers of a job: equal batches, shares of data, and waiting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _POLICIES = ("auto", "file", "data", "off")
 
 
 class BatchSizes(NamedTuple):
-    """Number of examples in one step: in total, per worker, and per replica (a device).
+    """Number of examples in one step: in total, per worker, per replica (a device).
 
     Pass ``total`` to `Dataset.batch` if TensorFlow distributes the dataset, ``per_worker`` if the program creates each
     worker's own dataset.
@@ -62,7 +62,7 @@ def _shares(sizes: BatchSizes, groups: int, replicas: int) -> str:
 
 
 def sharded(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
-    """Return the dataset with an explicit policy for sharing it among workers, not TensorFlow's guess.
+    """Return the dataset with an explicit policy for sharing it among the workers.
 
     Args:
         dataset: the same one, in the same order, on all workers.
@@ -83,7 +83,7 @@ def sharded(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
 
 
 def everyone(strategy: tf.distribute.Strategy, mine: int) -> list[int]:
-    """Return the numbers of all tasks in replica order; all must call it together, each with its own."""
+    """Return all tasks' numbers in replica order; all tasks must call it together."""
     import tensorflow as tf
 
     values: Any = strategy.experimental_distribute_values_from_function(lambda _: tf.constant([int(mine)]))

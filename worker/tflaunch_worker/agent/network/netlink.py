@@ -1,4 +1,4 @@
-"""Ask the kernel for a list over netlink(7), such as the addresses of this machine's interfaces."""
+"""Ask the kernel for a list over netlink(7), such as this machine's addresses."""
 
 from __future__ import annotations
 

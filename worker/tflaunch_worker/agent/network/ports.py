@@ -1,4 +1,4 @@
-"""Hold the ports of tasks, from before their start until the end of the run, and see when they are open.
+"""Hold tasks' ports, from before their start to the run's end; see when they open.
 
 A held port is a socket that is bound, with SO_REUSEPORT. It keeps other processes from binding the port, but not the
 task itself: TensorFlow's gRPC server binds with SO_REUSEPORT when TF_GRPC_REUSE_PORT=true (measured with TensorFlow

@@ -44,7 +44,7 @@ class Files:
     """The files of one run."""
 
     def __init__(self, directory: str, files: list[list[Any]], links: list[list[str]]) -> None:
-        """Take an offer (`OFFERED`) for the agent with a directory, which is home/runs/RUN/agents/HOST.
+        """Take an offer (`OFFERED`) for an agent's directory, home/runs/RUN/agents/HOST.
 
         Raises:
             ValueError: a path leads through a link.

@@ -113,7 +113,7 @@ class Breakpoints:
         self._ending = "ended"
 
     def close(self, reason: str) -> None:
-        """Continue all processes that wait, for a reason: the task is being stopped, or is gone."""
+        """Continue all waiting processes, as the task is being stopped, or is gone."""
         if self._listener.fileno() < 0:
             return
         self._loop.forget(self._listener.fileno())

@@ -29,7 +29,7 @@ def _version(*names: str) -> str | None:
 
 
 def _program(words: list[str]) -> tuple[str, str]:
-    """Return "-m" and a module, or "" and a file, from arguments of Python; "" and "" for none."""
+    """Return "-m" and a module, "" and a file, or "" twice, from Python's arguments."""
     while words:
         word, *words = words
         if word in ("-m", "-c"):

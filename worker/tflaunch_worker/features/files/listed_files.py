@@ -157,7 +157,7 @@ class FileListing(Service):
         background.run_in_background(self.agent.loop, find, answer)
 
     def read_listed_file(self, call: Call, message: dict[str, Any]) -> None:
-        """Answer with a part of a file of the last list, empty if it can no longer be read."""
+        """Answer with a part of a file of the last list; empty if it is unreadable now."""
         path = message["path"]
         is_listed = path in self._paths
         call.answer(read_part(lambda: open_inside(self._directory, path), message["offset"]) if is_listed else b"")

@@ -284,7 +284,7 @@ class TaskEvidence(Service):
         self._collector = EvidenceCollector(agent.loop)
 
     def find_signs(self, call: Call, message: dict[str, Any]) -> None:
-        """Tell when each task last wrote or reported something, which costs next to nothing."""
+        """Tell when each task last wrote or reported something; it costs next to nothing."""
         for name in self.agent.pids():
             self._tell(call, name)
         call.answer()

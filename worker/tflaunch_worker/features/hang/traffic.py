@@ -27,7 +27,7 @@ class Traffic:
         self._sockets = {**_read_sockets(socket.AF_INET), **_read_sockets(socket.AF_INET6)}
 
     def of(self, pid: int) -> int:
-        """Return the bytes that a process has moved, with those of its open connections and mapped files.
+        """Return the bytes that a process moved, also by connections and mapped files.
 
         In another network namespace, connections cannot be told apart: it is the traffic of all that are there.
         """
@@ -40,13 +40,13 @@ class Traffic:
 
 
 def _major_faults(pid: int) -> int:
-    """Return how often a process has waited for a page of a mapped file, or of swapped memory."""
+    """Return how often a process waited for a page of mapped or swapped memory."""
     words = (procfs.read(f"/proc/{pid}/stat") or "").rpartition(")")[2].split()
     return int(words[9]) if words else 0
 
 
 def namespace_of(pid: int | str) -> str:
-    """Return what names the network namespace of a process; "" if the process is gone."""
+    """Return the name of a process's network namespace; "" if the process is gone."""
     try:
         return os.readlink(f"/proc/{pid}/ns/net")
     except OSError:

@@ -1,4 +1,4 @@
-"""Report how the memory of tasks grows, and which of them the kernel has killed because it was full."""
+"""Report how tasks' memory grows, and which tasks the kernel killed because of it."""
 
 from tflaunch_worker.feature import Feature
 

@@ -19,7 +19,7 @@ _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 
 
 def find_modules(argv: list[str], workdir: str, environ: Mapping[str, str]) -> tuple[list[str], str]:
-    """Return what a program of this interpreter imports first, or [] and why that is not certain."""
+    """Return the modules a program imports first, or [] and why that is uncertain."""
     own = source_checks.own_places(os.environ.get("PYTHONPATH", ""), workdir)
     found, reason = source_checks.find_slow_imports(argv, workdir, own, sys.path, environ)
     return list(found), reason
@@ -76,7 +76,7 @@ def _check_function(
 
 
 class ImportWatch:
-    """An importer that finds nothing, but notes what is searched, and modules whose import starts threads."""
+    """An importer that only notes the searched names, and modules that start threads."""
 
     def __init__(self) -> None:
         self.started_by: list[str] = []
@@ -136,7 +136,7 @@ def reason_in_process(started_by: Sequence[str] = ()) -> str:
 
 
 def _reason_in_directory(directory: str, modules_before: set[str], searched: set[str], may_copy: bool = False) -> str:
-    """Return a reason if a program's directory has a module that the imports would have found there; else "".
+    """Return why imports would differ in a program's directory; "" if they would not.
 
     It is the first place in which the program looks for modules. ``searched``: all names that were looked for;
     ``may_copy``: a module that has the same files as the imported one is allowed.

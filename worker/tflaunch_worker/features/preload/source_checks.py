@@ -117,9 +117,9 @@ def _find_files(argv: list[str], workdir: str, python_path: list[str], path: lis
 
 
 def _find_module(parts: list[str], own: list[str], path: list[str]) -> _Files:
-    """Find a module's files as this interpreter does; without its ``path``, only in the user's ``own`` directories.
+    """Find a module's files as this interpreter does; without ``path``, only ``own``.
 
-    Of an installed package, only its own files are read.
+    ``own``: the user's directories. Of an installed package, only its own files are read.
     """
     start = [] if path and getattr(sys.flags, "safe_path", False) else own[:1]
     specs = _find_specs(parts, [*start, *(path or own[1:])], sys.meta_path if path else [PathFinder])
@@ -134,7 +134,7 @@ def _find_module(parts: list[str], own: list[str], path: list[str]) -> _Files:
 
 
 def _find_specs(parts: list[str], places: Iterable[str] | None, finders: Sequence[Any]) -> list[ModuleSpec]:
-    """Return the specs of all that is executed for a module, packages first; [] if that is not certain."""
+    """Return the specs of all that a module executes, packages first; [] if uncertain."""
     specs: list[ModuleSpec] = []
     for part in [*parts, "__main__"]:  # the last is what is executed of a package
         if places is None:
@@ -151,12 +151,12 @@ def _find_specs(parts: list[str], places: Iterable[str] | None, finders: Sequenc
 def find_slow_imports(
     argv: list[str], workdir: str, python_path: list[str], path: list[str], environ: Mapping[str, str]
 ) -> tuple[tuple[str, ...], str]:
-    """Return the `SLOW` packages that a program certainly imports first, in its order, or () and why there are none.
+    """Return the `SLOW` packages that a program imports first, or () and a reason.
 
-    They are those of statements at the top of the program, and of its own modules that it imports there, up to where it
-    may do what an import could see; what it does later, it does after the imports in any case. ``NAME=VALUE`` among
-    them is a variable that it sets for the next import. Arguments are as in `check_source`; without ``path``, a module
-    is searched only in the user's directories.
+    They are certain, and in its order: those of statements at its top, and of its own modules that it imports there, up
+    to where it may do what an import could see; what it does later, it does after the imports in any case.
+    ``NAME=VALUE`` among them is a variable that it sets for the next import. Arguments are as in `check_source`;
+    without ``path``, a module is searched only in the user's directories.
     """
     files = _find_files(argv, workdir, python_path, path)
     steps: list[str] = []
@@ -172,7 +172,7 @@ def find_slow_imports(
 
 
 def _add_slow_imports(files: _Files, path: str, environ: Mapping[str, str], seen: set[str], steps: list[str]) -> bool:
-    """Add what a file imports to ``steps`` up to where it may do something else; return whether it does.
+    """Add a file's imports to ``steps`` until it may act; return whether it does.
 
     What a program does before an import, that import may see: TensorFlow's logger, for one, gets a handler of its own
     unless `logging` has one by then.
@@ -200,7 +200,7 @@ def _add_slow_imports(files: _Files, path: str, environ: Mapping[str, str], seen
 
 
 def _fixed_variable(statement: ast.stmt, environ: Mapping[str, str]) -> str:
-    """Return ``NAME=VALUE`` if a statement only sets a variable that later imports may read, else ""."""
+    """Return ``NAME=VALUE`` if a statement only sets a variable for imports, else ""."""
     way, name, value = _use_of_variable(statement.value if isinstance(statement, ast.Expr) else statement)
     text = f"{_text(name)}={environ.get(_text(name), value) if way == 'setdefault' else value}"
     is_read = way in ("set", "setdefault") and value is not None and reason_in_word(_text(name))
@@ -208,7 +208,7 @@ def _fixed_variable(statement: ast.stmt, environ: Mapping[str, str]) -> str:
 
 
 def _may_act(files: _Files, path: str, statement: ast.stmt, environ: Mapping[str, str]) -> bool:
-    """Return whether a statement may do what later imports could see, other than to import modules one by one."""
+    """Return whether later imports may see what a statement does beside its imports."""
     parts = list(_executed(statement))
     harmless = {id(name) for part in parts for name in _names_without_effect(part, environ)}
     for part in parts:
@@ -219,7 +219,7 @@ def _may_act(files: _Files, path: str, statement: ast.stmt, environ: Mapping[str
 
 
 def _executed(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a statement and its parts, but for what defining a function, or a program that runs, does not execute."""
+    """Yield a statement and what it executes: no body of a function or TYPE_CHECKING."""
     parts: Iterable[ast.AST] = ast.iter_child_nodes(node)
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
         parts = getattr(node, "decorator_list", ())
@@ -231,7 +231,7 @@ def _executed(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_act(node: ast.AST) -> bool:
-    """Return whether a part of a statement does more than to define names, import, or set variables."""
+    """Return whether a part does more than to define names, import or set variables."""
     decorators = getattr(node, "decorator_list", ())
     if not all(isinstance(each, ast.Name) and each.id in _HARMLESS_DECORATORS for each in decorators):
         return True
@@ -336,7 +336,7 @@ def _names_without_effect(node: ast.AST, environ: Mapping[str, str]) -> list[ast
 
 
 def _use_of_variable(node: ast.AST) -> tuple[str, ast.AST | None, str | None]:
-    """Return how a node uses a variable ("get", "set", "setdefault"), its name, and its new value if that is known."""
+    """Return a variable's use ("get", "set", "setdefault"), name and value if known."""
     place: ast.AST | None = None
     name: ast.AST | None = None
     value: ast.AST | None = None

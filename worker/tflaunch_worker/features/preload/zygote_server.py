@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def _prepare_and_remember(words: str, watch: fork_checks.ImportWatch, record: str) -> tuple[list[str], bytes, str]:
-    """Do as `_prepare` does, and record for later runs if the imports forbid forks; return the modules, too."""
+    """Do as `_prepare`, and record if the imports forbid forks; return modules, too."""
     modules, failure, output = words.split(","), "", b""
     if words.startswith("-m "):
         modules, failure = fork_checks.find_modules(["python", *words.split()], os.getcwd(), os.environ)
