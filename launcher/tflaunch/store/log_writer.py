@@ -139,9 +139,9 @@ class TaskLog:
         self._lacks_mark = not self._marks.add(Mark(self._task, self.attempt, self.first_size, self._written))
 
     def _is_open(self) -> bool:
-        """Return whether the log is open and has a mark, without which nobody finds its output; else try again."""
+        """Return whether the log is open and has a mark, after another attempt."""
         if self._lacks_mark or (self._file < 0 and self._open()):
-            self._mark_start()
+            self._mark_start()  # without it, nothing finds the output
         return self._file >= 0 and not self._lacks_mark
 
     def append(self, data: bytes, times: Sequence[tuple[int, float]]) -> Kept | None:
