@@ -5,7 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from tflaunch import private_files
+from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.store import run_dir
 from tflaunch_worker import file_trees
 
 TRASH = ".pruned-"
@@ -15,6 +17,21 @@ TRASH = ".pruned-"
 def is_directory(path: Path) -> bool:
     """Return whether this is a directory itself, not a link to one."""
     return path.is_dir() and not path.is_symlink()
+
+
+def last_change(run: Path) -> float:
+    """Return when a run was last written to, in seconds since 1970, apart from what read-only commands write."""
+    if run.name.startswith(TRASH):
+        return run.lstat().st_mtime
+    changed_by_looking = (run_dir.LOCK_NAME, *locate_run(run).changed_by_looking)
+    files = [entry for entry in run.glob("*") if not is_directory(entry)]
+    entries = [*files, *run.glob("agents/*/*"), *run.glob("logs/*")]
+    times = []
+    for entry in entries:
+        if not entry.name.startswith(changed_by_looking):
+            with suppress(FileNotFoundError):  # its supervisor, or a command, has just replaced it
+                times.append(entry.lstat().st_mtime)
+    return max(times) if times else run.lstat().st_mtime
 
 
 def delete_tree(path: Path) -> None:

@@ -55,7 +55,12 @@ def home() -> Path:
 
 def runs_directory() -> Path:
     """Return the directory that contains all run directories; raises as `home`."""
-    path = home() / "runs"
+    return own_directory("runs")
+
+
+def own_directory(name: str) -> Path:
+    """Return a directory in that of all files, which need not exist; raises as `home`."""
+    path = home() / name
     _require_own(path)
     return path
 

@@ -17,7 +17,7 @@ from tflaunch.client import run_list, runs
 from tflaunch.client.run_location import locate_run
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain import wording
-from tflaunch.features.file_tree import TRASH, delete_run, delete_tree, is_directory, tree_size
+from tflaunch.features.file_tree import TRASH, delete_run, delete_tree, is_directory, last_change, tree_size
 from tflaunch.features.prune import drills
 from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached, remove_cached
 from tflaunch.features.rpc import visiting
@@ -96,7 +96,7 @@ def find_old(retention: RetentionPlan, now: float, job: str | None = None) -> Fi
                 if old.state == _REMOVING or path in left or now - old.ended >= retention.older_than:
                     old_runs.append(old)
             except _KeptError as reason:
-                if path in left or (now - _last_change(path) >= retention.older_than and not runs.is_live(path)):
+                if path in left or (now - last_change(path) >= retention.older_than and not runs.is_live(path)):
                     kept.append(KeptRun(path.name, str(reason)))
     return Findings(old_runs, kept, find_cached(retention.older_than, now) if job is None else [])
 
@@ -151,7 +151,7 @@ def find_named(names: Sequence[str], now: float) -> Findings:
 def _examine(path: Path, now: float, is_named: bool = False) -> OldRun:
     """Return a run that may be removed, or raise a `_KeptError` with the reason."""
     try:
-        written = _last_change(path)  # before the run's location is asked, which may note an answer in the directory
+        written = last_change(path)  # before the run's location is asked, which may note an answer in the directory
         if path.name.startswith(TRASH):
             return OldRun(path, _REMOVING, written, tree_size(path), None, written)
         run_dir.open_run(path)
@@ -213,17 +213,6 @@ def _damage(path: Path) -> str:
     return f"{path / run_dir.JOURNAL_NAME} has no usable first or last record"
 
 
-def _last_change(path: Path) -> float:
-    """Return when a run was last written to, apart from what read-only commands write."""
-    if path.name.startswith(TRASH):
-        return path.lstat().st_mtime
-    changed_by_looking = (run_dir.LOCK_NAME, *locate_run(path).changed_by_looking)
-    files = [entry for entry in path.glob("*") if not is_directory(entry)]
-    entries = [*files, *path.glob("agents/*/*"), *path.glob("logs/*")]
-    times = [entry.lstat().st_mtime for entry in entries if not entry.name.startswith(changed_by_looking)]
-    return max(times, default=path.lstat().st_mtime)
-
-
 def apply_retention(job: str, retention: RetentionPlan, now: float) -> list[OldRun]:
     """Remove the old runs of a job but the newest one, which has just ended; return them."""
     removed = []
@@ -253,7 +242,7 @@ def remove_run(old: OldRun, with_hosts: bool = False) -> None:
         return  # another prune has just removed it
     try:
         _require_dead(old.path, holds_lock=True)
-        if _last_change(old.path) != old.written:  # it was resumed, and has ended again
+        if last_change(old.path) != old.written:  # it was resumed, and has ended again
             raise TflaunchError(f"run {old.name} has changed in the meantime", EXIT_INTERNAL)
         if with_hosts:
             _remove_copies(old.path)

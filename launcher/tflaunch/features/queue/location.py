@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tflaunch.client.control_client import ControlClient
@@ -15,7 +16,7 @@ from tflaunch.explain import wording
 from tflaunch.features import file_tree
 from tflaunch.features.queue import tickets
 from tflaunch.features.queue.machine_use import MachineUse
-from tflaunch.features.queue.queue_order import Obstacle, decide
+from tflaunch.features.queue.queue_order import Obstacle
 from tflaunch.store import run_dir
 from tflaunch_worker.readable import age_words
 
@@ -93,14 +94,12 @@ class QueuedRun(RunLocation):
 
     def stop_unsupervised(self, grace: float | None) -> None:
         """Take it out of the queue; if it begins just now, stop its supervisor."""
-        while not self._withdraw():
-            try:
-                ControlClient(self.directory).ask("stop", grace=grace)
-                return
-            except NoSupervisorError:
-                if self._state() != "beginning":
-                    return
-                time.sleep(_BETWEEN_TRIES)
+        if self._withdraw():
+            return
+        with suppress(TflaunchError):  # it could not begin
+            self.wait_until_begun(lambda _: None, time.sleep)
+        with suppress(NoSupervisorError):
+            ControlClient(self.directory).ask("stop", grace=grace)
 
     def _withdraw(self) -> bool:
         """Take it out of the queue and delete it; return False if it does not wait."""
@@ -153,10 +152,7 @@ Waiting = list[QueueEntry]
 
 def overview() -> Waiting:
     """Return the runs that wait, the next one first; raises as `tickets.read_waiting`."""
-    entries = tickets.read_waiting()
-    holders = MachineUse().holders({entry.run for entry in entries})
-    verdicts = decide({entry.run: entry.needs for entry in entries}, holders, tickets.read_slots())
-    return [_listed(entry, verdict.obstacles) for entry, verdict in zip(entries, verdicts, strict=True)]
+    return [_listed(entry, verdict.obstacles) for entry, verdict in MachineUse().verdicts()]
 
 
 def reason_of(run: str) -> str:

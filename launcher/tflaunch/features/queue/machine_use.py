@@ -2,19 +2,20 @@
 
 import os
 import time
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from tflaunch.client import runs
 from tflaunch.client.run_location import locate_run
 from tflaunch.core import policy
 from tflaunch.errors import TflaunchError
+from tflaunch.features.file_tree import last_change
 from tflaunch.features.queue import tickets
-from tflaunch.features.queue.queue_order import Shares, held_shares
+from tflaunch.features.queue.queue_order import Shares, Verdict, decide, held_shares
+from tflaunch.features.queue.tickets import Entry
 from tflaunch.plan.model import Plan
 from tflaunch.store import run_dir
-from tflaunch.store.journal import first_and_last_record
+from tflaunch.store.journal import first_record
 from tflaunch_worker import linux
 
 
@@ -25,71 +26,43 @@ class MachineUse:
         self._over: set[str] = set()
         self._begun: dict[str, tuple[Plan, Shares]] = {}
 
-    def holders(self, waiting: Collection[str]) -> dict[str, Shares | None]:
-        """Return the shares held by runs not ``waiting``; None before a plan is recorded.
+    def verdicts(self) -> Iterator[tuple[Entry, Verdict]]:
+        """Yield the runs that wait, the oldest first, and what happens to each.
 
         Raises:
-            TflaunchError: the runs cannot be listed.
+            TflaunchError: another user could have put runs or tickets there.
         """
-        directory = run_dir.runs_directory()
-        try:
-            names = sorted(os.listdir(directory))
-        except FileNotFoundError:
-            return {}
-        skipped = self._over.union(waiting)
-        found = {}
-        for name in names:
-            if name not in skipped and not name.startswith("."):
-                is_locked = run_dir.is_locked(directory / name)
-                shares = self._shares(directory / name, is_locked)
-                if shares is not None or (is_locked and _is_beginning(directory / name)):
-                    found[name] = shares
-        return found
+        waiting = {entry.run: entry for entry in tickets.read_waiting()}
+        needs = {run: entry.needs for run, entry in waiting.items()}
+        if waiting:
+            verdicts = decide(needs, self._holders(needs), tickets.read_slots())
+            yield from zip(waiting.values(), verdicts, strict=True)
 
-    def _shares(self, path: Path, is_locked: bool) -> Shares | None:
-        """Return the shares of a run; None if it has none, or no plan yet."""
-        if not tickets.has_begun(path):
-            return None
-        if not is_locked:
-            records = first_and_last_record(path)
-            if records is None:
-                return None  # it is damaged, or begins just now
-            if records[1]["kind"] == "ended" or not locate_run(path).has_supervisor_here:
-                self._over.add(path.name)
-                return None
+    def _holders(self, waiting: Collection[str]) -> dict[str, Shares | None]:
+        """Return what each run holds that does not wait; None before its plan is recorded."""
+        directory = run_dir.runs_directory()
+        names = sorted(set(os.listdir(directory)).difference(self._over, waiting))
+        return {name: self._held(directory / name) for name in names if not name.startswith(".")}
+
+    def _held(self, path: Path) -> Shares | None:
+        is_locked = run_dir.is_locked(path)  # before its journal is read, as it may end in between
+        if not is_locked and (runs.end_of(path) is not None or not locate_run(path).has_supervisor_here):
+            self._over.add(path.name)
+            return {}
         try:
             if path.name not in self._begun:
+                if first_record(path) is None:
+                    return None if is_locked else {}
                 plan = runs.plan_of(path)
                 self._begun[path.name] = plan, held_shares(plan, linux.count_gpus())
-        except TflaunchError:
-            return None
-        plan, shares = self._begun[path.name]
-        return shares if is_locked or _may_have_tasks(path, plan) else None
-
-
-def _is_beginning(path: Path) -> bool:
-    """Return whether the first record of a journal is still to be written."""
-    try:
-        with open(path / run_dir.JOURNAL_NAME, "rb") as file:
-            return not file.readline().endswith(b"\n")
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
+            plan, shares = self._begun[path.name]
+            return shares if is_locked or _may_have_tasks(path, plan) else {}
+        except (TflaunchError, FileNotFoundError):
+            return {}  # it is damaged, or has just been removed
 
 
 def _may_have_tasks(path: Path, plan: Plan) -> bool:
     """Return whether tasks of a run without a supervisor may be alive."""
     if runs.has_agent(path):
         return True
-    if all(host.is_local for host in plan.hosts):
-        return False
-    return time.time() < _last_change(path) + policy.fence(plan)
-
-
-def _last_change(path: Path) -> float:
-    times = [0.0]
-    for file in (path / run_dir.JOURNAL_NAME, *path.glob("logs/*")):
-        with suppress(OSError):
-            times.append(file.stat().st_mtime)
-    return max(times)
+    return not all(host.is_local for host in plan.hosts) and time.time() < last_change(path) + policy.fence(plan)

@@ -20,7 +20,7 @@ from tflaunch import private_files
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.features.notes import read_note, write_note
 from tflaunch.features.queue.queue_order import Share
-from tflaunch.store.run_dir import JOURNAL_NAME, home, runs_directory
+from tflaunch.store.run_dir import JOURNAL_NAME, own_directory, runs_directory
 from tflaunch_worker import linux
 
 QUEUED, BEGINS, WITHDRAWN = "queued.json", "begins.json", "withdrawn.json"
@@ -33,7 +33,6 @@ _SLOTS = "slots"
 _LOCK = "lock"
 _DIGITS = 20  # of a time in nanoseconds
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-_PATIENCE = 1.0  # seconds, for another process that decides
 
 
 def _check_ticket(name: str, value: object) -> str:
@@ -70,20 +69,12 @@ class Refusal(NamedTuple):
     exit_code: int
 
 
-def queue_directory() -> Path:
-    """Return the directory of the queue, to which no other user can write."""
-    path = home() / "queue"
-    try:
-        private_files.require_own(path)
-    except FileNotFoundError:
-        pass  # created with the first ticket
-    except OSError as error:
-        raise TflaunchError(f"{path}: {error.strerror}; set TFLAUNCH_HOME", EXIT_INTERNAL) from None
-    return path
+def _queue_directory() -> Path:
+    return own_directory("queue")
 
 
 def _tickets_directory() -> Path:
-    return queue_directory() / "tickets"
+    return _queue_directory() / "tickets"
 
 
 # ---- runs that wait
@@ -110,7 +101,7 @@ def issue(runs: Sequence[tuple[Path, Mapping[str, Share], Mapping[str, str]]]) -
 
 def read_waiting() -> list[Entry]:
     """Return the runs that wait, the oldest first, and remove dead tickets."""
-    directory, runs = _tickets_directory(), runs_directory()
+    directory = _tickets_directory()
     try:
         paths = sorted(directory / name for name in os.listdir(directory) if not name.startswith("."))
     except FileNotFoundError:
@@ -120,7 +111,7 @@ def read_waiting() -> list[Entry]:
         if linux.is_lock_free(str(path)):
             path.unlink(missing_ok=True)
         else:
-            waiting += filter(None, (read_entry(runs / run) for run in _runs_of(path)))
+            waiting += filter(None, map(read_entry, _runs_of(path)))
     return waiting
 
 
@@ -133,7 +124,7 @@ def waits(run: Path) -> bool:
 def read_entry(run: Path) -> Entry | None:
     """Return the entry of a run that waits, or has died waiting, else None."""
     # Each process of the queue reads all of them, again and again. One that is damaged never begins.
-    return _read_entry(run) if os.path.lexists(run / QUEUED) else None
+    return _read_entry(run) if os.path.lexists(f"{run}/{QUEUED}") else None
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -142,9 +133,10 @@ def _read_entry(run: Path) -> Entry | None:
 
 
 @functools.lru_cache(maxsize=10_000)
-def _runs_of(ticket: Path) -> list[str]:
+def _runs_of(ticket: Path) -> list[Path]:
+    runs = runs_directory()
     try:
-        return ticket.read_text(encoding="utf-8").splitlines()
+        return [runs / name for name in ticket.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
         return []
 
@@ -192,11 +184,12 @@ def has_begun(run: Path) -> bool:
 
 
 @contextmanager
-def deciding() -> Iterator[bool]:
-    """Hold the lock of those who decide; yield False if another process keeps it."""
-    descriptor = os.open(queue_directory() / _LOCK, _NEW_FILE, 0o600)
+def deciding() -> Iterator[None]:
+    """Hold the lock of those who decide."""
+    descriptor = os.open(_queue_directory() / _LOCK, _NEW_FILE, 0o600)
     try:
-        yield linux.take_lock(descriptor, _PATIENCE)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # no limit: another process holds it for a look, unless it is stopped
+        yield
     finally:
         os.close(descriptor)
 
@@ -204,7 +197,7 @@ def deciding() -> Iterator[bool]:
 def read_slots() -> int:
     """Return how many runs may share a machine, beside those with their own GPUs."""
     try:
-        return min(max(int((queue_directory() / _SLOTS).read_text()), 1), MOST_SLOTS)
+        return min(max(int((_queue_directory() / _SLOTS).read_text()), 1), MOST_SLOTS)
     except (OSError, ValueError):
         return 1
 
@@ -216,7 +209,7 @@ def write_slots(slots: int) -> None:
         TflaunchError: it cannot be written.
     """
     try:
-        path = queue_directory()
+        path = _queue_directory()
         private_files.make_directories(path)
         private_files.replace_text(path / _SLOTS, str(slots))
     except OSError as error:

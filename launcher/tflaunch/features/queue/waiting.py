@@ -16,7 +16,7 @@ from tflaunch import interrupts
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
 from tflaunch.features.queue import tickets
 from tflaunch.features.queue.machine_use import MachineUse
-from tflaunch.features.queue.queue_order import decide, wanted_shares, with_devices
+from tflaunch.features.queue.queue_order import wanted_shares, with_devices
 from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon, launch
@@ -25,8 +25,8 @@ from tflaunch.store import run_dir
 from tflaunch_worker import linux, signals
 from tflaunch_worker.readable import signal_name
 
-_NEXT, _BEHIND = 0.1, 1.0  # seconds between two looks at what a run waits for: of the next, and of one behind it
-_BETWEEN_LOOKS = 5.0  # seconds between two looks at everything, as tasks without a supervisor end when a lease does
+_NEXT, _BEHIND = 0.1, 3.0  # seconds between two looks, of the process of the next run, and of one behind it
+_OF_A_LOOK = 10  # that time is at least so many times the one that a look takes, 5 ms if 1,000 runs wait
 _ENDING = [signal.SIGINT, *signals.ENDING]
 
 
@@ -77,57 +77,30 @@ class _Waiter:
         self._extras = extras
         self._ticket = ticket
         self._use = MachineUse()
-        self._watched: set[str] = set()
-        self._pause = _NEXT
 
     def run(self) -> None:
         if len(self._turns) > 1:
             signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors that end become no zombies
         while True:
-            watched = self._watched
-            state = self._state()  # before the look: what changes after it is noticed, too
-            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # no run is left half begun
-            waits = self._look()
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-            if not waits:
+            began = time.process_time()  # not that of a process that is stopped
+            with tickets.deciding():
+                signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # no run is left half begun
+                pauses = self._look()
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+            if not pauses:
                 break
-            if self._watched and self._watched == watched:
-                until = time.monotonic() + _BETWEEN_LOOKS
-                while time.monotonic() < until and self._state() == state:
-                    time.sleep(self._pause)
+            time.sleep(max(min(pauses), _OF_A_LOOK * (time.process_time() - began)))
         self._ticket.unlink(missing_ok=True)
 
-    def _state(self) -> list[object]:
-        """Return all that changes when a run may begin; a look costs ten times as much."""
-        changed_at = tickets.queue_directory().stat().st_mtime_ns  # with the slots
-        paths = [run_dir.runs_directory() / run for run in sorted(self._watched)]
-        return [
-            changed_at,
-            *((tickets.waits(path), run_dir.is_locked(path), tickets.has_begun(path)) for path in paths),
-        ]
-
-    def _look(self) -> bool:
-        """Begin the runs whose turn it is; return whether any of this ticket still waits."""
-        with tickets.deciding() as decides:
-            if not decides:
-                self._watched = set()  # the next look comes at once, and waits for the lock again
-                return True
-            entries = tickets.read_waiting()
-            holders = self._use.holders({entry.run for entry in entries})
-            verdicts = decide({entry.run: entry.needs for entry in entries}, holders, tickets.read_slots())
-            waiting, obstacles, self._pause = list[str](), set[str](), _BEHIND
-            for entry, verdict in zip(entries, verdicts, strict=True):
-                if entry.ticket != self._ticket.name:
-                    continue
-                if not verdict.obstacles and self._begin(self._turns[entry.run], verdict.devices):
-                    continue
-                waiting.append(entry.run)
-                obstacles.update(run for obstacle in verdict.obstacles for run in obstacle.runs)
-                if not any(obstacle.is_ahead for obstacle in verdict.obstacles):
-                    self._pause = _NEXT
-        # Of the own runs that wait only the first: it is ahead of the others, or shares no machine with them.
-        self._watched = obstacles.difference(waiting).union(waiting[:1])
-        return bool(waiting)
+    def _look(self) -> list[float]:
+        """Begin the runs whose turn it is; return for each that waits how long, in seconds, until another look."""
+        pauses = []
+        for entry, verdict in self._use.verdicts():
+            if entry.ticket != self._ticket.name:
+                continue
+            if verdict.obstacles or not self._begin(self._turns[entry.run], verdict.devices):
+                pauses.append(_BEHIND if any(obstacle.is_ahead for obstacle in verdict.obstacles) else _NEXT)
+        return pauses
 
     def _begin(self, turn: Turn, devices: Mapping[str, Sequence[str]]) -> bool:
         """Supervise a run here or in a fork; return whether it has left the queue."""
