@@ -92,10 +92,7 @@ def test_a_copy_has_no_checkpoints_of_earlier_trainings(
         assert (len(out), {name for name in files.split() if not (copy / name).exists()}) == (expected, set(out))
 
 
-def test_what_a_killed_drill_has_left_is_removed_by_the_next(home: Path) -> None:
-    (home / "drills/old/1").mkdir(parents=True)
-    (home / "drills/old/lock").touch()
-    home.chmod(0o700)
+def test_a_drill_removes_its_own_directory_unless_that_is_kept(home: Path) -> None:
     with drill_directory(is_kept=False) as directory:
         assert os.listdir(home / "drills") == [directory.name]
         with drill_directory(is_kept=False):

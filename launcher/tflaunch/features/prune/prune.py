@@ -19,7 +19,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain import wording
 from tflaunch.features.file_tree import TRASH, delete_run, delete_tree, is_directory, last_change, tree_size
 from tflaunch.features.prune import drills
-from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached, remove_cached
+from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached
 from tflaunch.features.rpc import visiting
 from tflaunch.plan.model import Plan, RetentionPlan
 from tflaunch.runtime.watchers import Watcher
@@ -59,7 +59,7 @@ class OldRun(NamedTuple):
 
 
 class KeptRun(NamedTuple):
-    """A run that would be removed, were it not for a reason."""
+    """A run that would be removed, were it not for a reason: a clause after its name."""
 
     name: str
     reason: str
@@ -73,13 +73,6 @@ class Findings(NamedTuple):
     cached: list[Cached]
 
 
-class _KeptError(Exception):
-    """Raised for a run that must not be removed.
-
-    The message continues a sentence that begins with the run's name.
-    """
-
-
 def find_old(retention: RetentionPlan, now: float, job: str | None = None) -> Findings:
     """Find runs, of one job only if it is given, and cached files by age; ``now`` is in seconds since 1970.
 
@@ -91,13 +84,13 @@ def find_old(retention: RetentionPlan, now: float, job: str | None = None) -> Fi
     left = _of_killed_drills() if job is None else []
     for path in dict.fromkeys((*unfinished, *left, *_may_be_too_old(retention, now, job))):
         with suppress(FileNotFoundError):  # another prune has just removed it
-            try:
-                old = _examine(path, now)
-                if old.state == _REMOVING or path in left or now - old.ended >= retention.older_than:
-                    old_runs.append(old)
-            except _KeptError as reason:
-                if path in left or (now - last_change(path) >= retention.older_than and not runs.is_live(path)):
-                    kept.append(KeptRun(path.name, str(reason)))
+            examined = _examine(path, now)
+            is_due = path in left or path in unfinished
+            if isinstance(examined, OldRun):
+                if is_due or now - examined.ended >= retention.older_than:
+                    old_runs.append(examined)
+            elif is_due or (now - last_change(path) >= retention.older_than and not runs.is_live(path)):
+                kept.append(examined)
     return Findings(old_runs, kept, find_cached(retention.older_than, now) if job is None else [])
 
 
@@ -119,16 +112,6 @@ def _of_killed_drills() -> list[Path]:
     return [run for drill in drills.left() for run in drills.runs_of(drill)]
 
 
-def remove_left_of_drills(now: float) -> None:
-    """Remove the runs and copies of killed drills, as far as that is possible."""
-    for path in _of_killed_drills():
-        with suppress(TflaunchError, _KeptError):  # `tflaunch prune` says why
-            remove_run(_examine(path, now), with_hosts=True)
-    for drill in drills.left():
-        with suppress(TflaunchError):
-            remove_cached(Cached("drill", drill, 0))
-
-
 def find_named(names: Sequence[str], now: float) -> Findings:
     """Return exactly these runs, also damaged ones.
 
@@ -141,68 +124,57 @@ def find_named(names: Sequence[str], now: float) -> Findings:
         if name not in existing:
             remedy = "give the whole name of a run, as `tflaunch ls` shows it"
             raise TflaunchError(f"there is no run {name!r}; {remedy}", EXIT_USAGE)
-        try:
-            named.append(_examine(existing[name], now, is_named=True))
-        except _KeptError as reason:
-            raise TflaunchError(f"run {name} {reason}", EXIT_USAGE) from None
+        examined = _examine(existing[name], now, is_named=True)
+        if isinstance(examined, KeptRun):
+            raise TflaunchError(f"run {name} {examined.reason}", EXIT_USAGE)
+        named.append(examined)
     return Findings(named, [], [])
 
 
-def _examine(path: Path, now: float, is_named: bool = False) -> OldRun:
-    """Return a run that may be removed, or raise a `_KeptError` with the reason."""
+def _examine(path: Path, now: float, is_named: bool = False) -> OldRun | KeptRun:
+    """Return a run that may be removed, or why it is kept."""
     try:
         written = last_change(path)  # before the run's location is asked, which may note an answer in the directory
         if path.name.startswith(TRASH):
             return OldRun(path, _REMOVING, written, tree_size(path), None, written)
         run_dir.open_run(path)
         if not run_dir.is_run_name(path.name):
-            raise _KeptError("does not have the name of a run; remove it by hand")
-        _require_dead(path)
+            return KeptRun(path.name, "does not have the name of a run; remove it by hand")
         entry = run_list.entry_of(path)
-        _require_over(path, entry, now - written < PATIENCE, is_named)
+        if reason := _reason_to_keep(path, entry, now - written < PATIENCE, is_named):
+            return KeptRun(path.name, reason)
         logs = path / "logs"
         outside = os.readlink(logs) if logs.is_symlink() else None
         return OldRun(path, entry.state, entry.ended or written, tree_size(path), outside, written)
     except TflaunchError as error:
-        raise _KeptError(f"cannot be removed: {error}") from None
+        return KeptRun(path.name, f"cannot be removed: {error}")
     except OSError as error:
-        raise _KeptError(f"cannot be removed: {error.filename}: {error.strerror}") from None
+        return KeptRun(path.name, f"cannot be removed: {error.filename}: {error.strerror}")
 
 
-def _require_dead(path: Path, holds_lock: bool = False) -> None:
-    """Refuse a run with a live supervisor, batch job or agent.
-
-    Raises:
-        _KeptError: one does.
-    """
-    remedy = f"to end it: tflaunch down {path.name}"
-    if reason := locate_run(path).reason_to_keep():
-        raise _KeptError(reason)
-    if not holds_lock and run_dir.is_locked(path):
-        raise _KeptError(f"is live; {remedy}")
-    if runs.has_agent(path):
-        if not os.path.lexists(path / run_dir.JOURNAL_NAME):
-            remedy = "end it on the machine where it was started"
-        raise _KeptError(f"has an agent that lives on this machine; {remedy}")
-
-
-def _require_over(path: Path, entry: run_list.RunEntry, is_recent: bool, is_named: bool) -> None:
-    """Refuse a run that may be starting, may have live tasks, or is damaged.
+def _reason_to_keep(path: Path, entry: run_list.RunEntry, is_recent: bool, is_named: bool) -> str | None:
+    """Return why a run must stay: it lives, may have live tasks, or is damaged.
 
     When the supervisor of a lost run was killed is not recorded, and its tasks live until the lease ends.
     """
-    state = entry.state
-    if entry.exit_code is None and state not in _DEAD:
-        raise _KeptError(f"is live; to end it: tflaunch down {path.name}")
+    state, down = entry.state, f"tflaunch down {path.name}"
+    if reason := locate_run(path).reason_to_keep():
+        return reason
+    if run_dir.is_locked(path) or (entry.exit_code is None and state not in _DEAD):
+        return f"is live; to end it: {down}"
+    if runs.has_agent(path):
+        has_begun = os.path.lexists(path / run_dir.JOURNAL_NAME)
+        remedy = f"to end it: {down}" if has_begun else "end it on the machine where it was started"
+        return f"has an agent that lives on this machine; {remedy}"
     if state == "unreadable" and not is_named:
-        raise _KeptError(f"is damaged: {_damage(path)}; to remove it: tflaunch prune {path.name}")
+        return f"is damaged: {_damage(path)}; to remove it: tflaunch prune {path.name}"
     if state in ("unreadable", "not begun") and is_recent:
         what = "is damaged" if state == "unreadable" else "has not begun"
-        raise _KeptError(f"{what}, and was written to within a day, so it may be alive")
+        return f"{what}, and was written to within a day, so it may be alive"
     others = [host.host for host in runs.plan_of(path).hosts if not host.is_local] if state == "lost" else []
     if others and is_recent:
-        remedy = f"to end them: tflaunch down {path.name}"
-        raise _KeptError(f"may have live tasks on {', '.join(others)}, as its supervisor was killed; {remedy}")
+        return f"may have live tasks on {', '.join(others)}, as its supervisor was killed; to end them: {down}"
+    return None
 
 
 def _damage(path: Path) -> str:
@@ -241,15 +213,13 @@ def remove_run(old: OldRun, with_hosts: bool = False) -> None:
             raise
         return  # another prune has just removed it
     try:
-        _require_dead(old.path, holds_lock=True)
-        if last_change(old.path) != old.written:  # it was resumed, and has ended again
+        lives = locate_run(old.path).reason_to_keep() or runs.has_agent(old.path)
+        if lives or last_change(old.path) != old.written:  # it was resumed, and has perhaps ended again
             raise TflaunchError(f"run {old.name} has changed in the meantime", EXIT_INTERNAL)
         if with_hosts:
             _remove_copies(old.path)
         runs.kill_orphans(old.path)
         delete_run(old.path)
-    except _KeptError as reason:
-        raise TflaunchError(f"run {old.name} {reason}", EXIT_INTERNAL) from None
     except OSError as error:
         raise TflaunchError(f"run {old.name}: {error.filename}: {error.strerror}", EXIT_INTERNAL) from None
     finally:
