@@ -184,7 +184,6 @@ def test_a_run_is_shown_by_its_mark_until_it_has_left_the_queue(path: Path, tick
     entry = run_list.entry_of(path)
     assert (entry.state, entry.matrix) == ("queued", {"lr": "0.1"})
     assert (location.is_live(), location.begins_after_others()) == (False, True)
-    assert "waits in the queue" in (location.reason_to_keep() or "")
     with pytest.raises(TflaunchError, match="has not begun; `tflaunch queue` says what it waits for"):
         Observer(path)
     with pytest.raises(TflaunchError, match="`tflaunch queue` says"):
@@ -232,7 +231,6 @@ def test_a_run_whose_process_was_killed_is_lost(path: Path, ticket: tuple[Path, 
     assert (tickets.read_waiting(), ticket[0].exists()) == ([], False)
     location = locate_run(path)
     assert run_list.entry_of(path).state == "lost"
-    assert location.reason_to_keep() is None
     with pytest.raises(TflaunchError, match="was killed while it waited") as lost:
         follow.watch_to_end(location, print, lambda _: 0)
     assert lost.value.exit_code == 125

@@ -58,11 +58,6 @@ class QueuedRun(RunLocation):
         waits = state == "queued" or (state == "beginning" and not tickets.has_begun(self.directory))
         return f"run {name} has not begun; `tflaunch queue` says what it waits for" if waits else None
 
-    def reason_to_keep(self) -> str | None:
-        """Return that it waits."""
-        waits = self.begins_after_others()
-        return f"waits in the queue; to take it out: tflaunch down {self.directory.name}" if waits else None
-
     def wait_until_begun(self, say: Callable[[str], None], pause: Callable[[float], None]) -> None:
         """Wait until it has left the queue."""
         name, said, due = self.directory.name, "", 0.0
