@@ -400,6 +400,6 @@ def test_a_killed_drill_goes_at_once_with_its_runs_and_a_kept_one_by_its_age(
         assert [old.path for old in found.runs] == [run]
         assert [each.path.name for each in found.cached] == ["half-removed", "kept-old", "killed"]
         assert [agent_caches.remove_cached(each) for each in found.cached] == [True, True, False], "it names its runs"
-        prune.remove_run(found.runs[0])
-        assert agent_caches.remove_cached(found.cached[2])
+        prune.remove_left_of_drills(NOW)
+        assert not run.exists()
         assert sorted(path.name for path in (home / "drills").iterdir()) == ["kept-new", "live"]

@@ -11,6 +11,7 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain.wording import memory
 from tflaunch.features.drill.saved_files import is_note, is_output
 from tflaunch.features.prune import drills
+from tflaunch.features.prune.prune import remove_left_of_drills
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.store import run_dir
 from tflaunch_worker import file_trees
@@ -40,12 +42,15 @@ _SYSTEM = ("/bin/", "/dev/", "/etc/", "/lib", "/opt/", "/proc/", "/run/", "/sbin
 def drill_directory(*, is_kept: bool) -> Iterator[Path]:
     """Yield a new directory for the copies of a drill, which is removed at the end.
 
+    What killed drills have left is removed, too.
+
     Raises:
         TflaunchError: it cannot be made.
     """
     base = run_dir.home() / drills.PLACE
     try:
         private_files.make_directories(base)
+        remove_left_of_drills(time.time())
         directory = Path(tempfile.mkdtemp(dir=base))
         lock = os.open(directory / drills.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)  # no limit: a check holds it for a moment only

@@ -82,19 +82,14 @@ def remove_cached(cached: Cached) -> bool:
 def _is_unused(kind: str, path: Path, limit: float) -> bool:
     """Return whether something of this user in a cache has not been used since a time."""
     status = path.lstat()
-    if status.st_uid != os.geteuid():
-        return False
-    is_left = kind == "drill" and drills.is_left(path)
-    if status.st_mtime >= limit and not is_left:
+    is_drill = kind == "drill"
+    is_old = status.st_mtime < limit or (is_drill and drills.is_left(path))
+    is_of_kind = stat.S_ISREG(status.st_mode) if kind == "code" else stat.S_ISDIR(status.st_mode)
+    if status.st_uid != os.geteuid() or not (is_old and is_of_kind and (is_drill or _NAME.fullmatch(path.name))):
         return False
     private_files.require_own(path.parent)
-    if kind == "drill":
-        return linux.is_lock_free(str(path / drills.LOCK)) is not False
-    name = _NAME.fullmatch(path.name)
-    if name is None or kind == "code":
-        return name is not None and stat.S_ISREG(status.st_mode)
-    if kind == "setup":
-        return stat.S_ISDIR(status.st_mode) and linux.is_lock_free(str(path / "lock")) is not False
+    if kind != "agent":
+        return kind == "code" or linux.is_lock_free(str(path / "lock")) is not False
     # A living agent may be one of these, and import from there.
     is_current = path.name == bootstrap.build_archive().sha256
-    return stat.S_ISDIR(status.st_mode) and not is_current and not any(map(runs.has_agent, run_dir.newest_first()))
+    return not is_current and not any(map(runs.has_agent, run_dir.newest_first()))

@@ -28,10 +28,10 @@ def runs_of(drill: Path) -> list[Path]:
     return [path for path in paths if is_directory(path)]
 
 
-def left() -> list[Path]:
-    """Return the directories of drills that were killed."""
-    paths = sorted((run_dir.home() / PLACE).glob("*"))
-    return [path for path in paths if is_directory(path) and is_left(path)]
+def left_runs() -> list[Path]:
+    """Return the runs of drills that were killed."""
+    drills = sorted((run_dir.home() / PLACE).glob("*"))
+    return [run for drill in drills if is_directory(drill) and is_left(drill) for run in runs_of(drill)]
 
 
 def is_left(drill: Path) -> bool:

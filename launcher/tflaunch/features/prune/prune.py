@@ -4,6 +4,7 @@ A run is removed with its lock held, so that it cannot be resumed at the same ti
 command sees half of it. Symbolic links are removed, never followed: logs that are elsewhere (`--log-dir`) stay.
 """
 
+import math
 import os
 import time
 from collections import Counter
@@ -19,7 +20,7 @@ from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.explain import wording
 from tflaunch.features.file_tree import TRASH, delete_run, delete_tree, is_directory, last_change, tree_size
 from tflaunch.features.prune import drills
-from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached
+from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached, remove_cached
 from tflaunch.features.rpc import visiting
 from tflaunch.plan.model import Plan, RetentionPlan
 from tflaunch.runtime.watchers import Watcher
@@ -81,7 +82,7 @@ def find_old(retention: RetentionPlan, now: float, job: str | None = None) -> Fi
     """
     old_runs, kept = [], []
     unfinished = [path for path in sorted(run_dir.runs_directory().glob(f"{TRASH}*")) if is_directory(path)]
-    left = _of_killed_drills() if job is None else []
+    left = drills.left_runs() if job is None else []
     for path in dict.fromkeys((*unfinished, *left, *_may_be_too_old(retention, now, job))):
         with suppress(FileNotFoundError):  # another prune has just removed it
             examined = _examine(path, now)
@@ -108,8 +109,15 @@ def _may_be_too_old(retention: RetentionPlan, now: float, job: str | None) -> It
             yield path
 
 
-def _of_killed_drills() -> list[Path]:
-    return [run for drill in drills.left() for run in drills.runs_of(drill)]
+def remove_left_of_drills(now: float) -> None:
+    """Remove the runs and copies of killed drills, as far as that is possible."""
+    for path in drills.left_runs():
+        with suppress(TflaunchError):  # `tflaunch prune` says why
+            if isinstance(old := _examine(path, now), OldRun):
+                remove_run(old, with_hosts=True)
+    for cached in find_cached(math.inf, now):  # of any age are drills only
+        with suppress(TflaunchError):
+            remove_cached(cached)
 
 
 def find_named(names: Sequence[str], now: float) -> Findings:
