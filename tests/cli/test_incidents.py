@@ -9,6 +9,7 @@ import pytest
 
 from cli.incidents.table import DOCKER, INCIDENTS, STEPS, Incident
 from support.launch import PATIENCE, Launch
+from support.waiting import wait_until
 
 FOLLOWER = Path(__file__).parent / "incidents" / "follow.py"
 HARM = {"down", "kill", "prune", "restart", "rerun"}
@@ -35,6 +36,7 @@ def test_what_is_proposed_helps_and_does_no_harm(incident: Incident, launch: Lau
     live = [run["run"] for run in json.loads(launch.succeed("ls", "--json", "--state", "live").stdout)]
     if live:
         launch.succeed("down", "--all")
+        wait_until(lambda: not launch.survivors())  # the process of a run that waited sees that within seconds
     if incident.phase is not None:
         (first,) = answer["first"]
         assert (first["phase"], first["trains"]) == (incident.phase, incident.trains), first["because"]
