@@ -60,11 +60,11 @@ class QueuedRun(RunLocation):
 
     def wait_until_begun(self, say: Callable[[str], None], pause: Callable[[float], None]) -> None:
         """Wait until it has left the queue."""
-        name, said, due = self.directory.name, "", 0.0
+        name, said, due, use = self.directory.name, "", 0.0, MachineUse()
         while (state := self._state()) in _IN_QUEUE:
             if time.monotonic() >= due:
                 due = time.monotonic() + _BETWEEN_REASONS
-                reason = reason_of(name)
+                reason = _reason_of(name, use)
                 if reason not in ("", said):
                     say(f"run {name} is in the queue; it waits for {reason}")
                     said = reason
@@ -150,9 +150,10 @@ def overview() -> Waiting:
     return [_listed(entry, verdict.obstacles) for entry, verdict in MachineUse().verdicts()]
 
 
-def reason_of(run: str) -> str:
+def _reason_of(run: str, use: MachineUse) -> str:
     """Return the obstacles of a run in words, "" if it has none, or does not wait."""
-    return next((entry.reason for entry in overview() if entry.run == run and entry.obstacles), "")
+    listed = (_listed(entry, verdict.obstacles) for entry, verdict in use.verdicts() if entry.run == run)
+    return next((entry.reason for entry in listed if entry.obstacles), "")
 
 
 def _listed(entry: tickets.Entry, obstacles: tuple[Obstacle, ...]) -> QueueEntry:
