@@ -76,9 +76,9 @@ def submit(launching: Launching) -> int:
                 logs = None if logs is None else logs / placeholders.values_in_name(values)
                 made = placeholders.with_matrix(plan, values)
             directory = launch.new_directory(made, logs, launching.suffix, launching.spec)
-            turns.append(waiting.Turn(directories.enter_context(directory), values))
+            turns.append(waiting.Turn(directories.enter_context(directory), made))
         first = turns[0].directory.path  # it has the log of the process
-        with daemon.launched(first, lambda begun: waiting.wait(plan, turns, extras, begun)):
+        with daemon.launched(first, lambda begun: waiting.wait(turns, extras, begun)):
             pass
     if options.detach:
         click.echo("\n".join(turn.directory.run for turn in turns))

@@ -1,8 +1,8 @@
 """The process of runs that wait: it begins each when its machines are free.
 
-A run of `up --queue` has one, which becomes its supervisor; the runs of `up --matrix` have one together, which forks a
-supervisor for each. All these processes decide alike, one at a time (`tickets.deciding`), and each begins only its own
-runs. A run that has just begun has its lock, but no journal: until that says what it holds, no other run begins.
+A run of `up --queue` has one, and the runs of `up --matrix` have one together. It forks a supervisor for each. All
+these processes decide alike, one at a time (`tickets.deciding`), and each begins only its own runs. A run that has just
+begun has its lock, but no journal: until that says what it holds, no other run begins.
 """
 
 import os
@@ -17,7 +17,6 @@ from tflaunch.errors import EXIT_INTERNAL, TflaunchError, describe_os_error
 from tflaunch.features.queue import tickets
 from tflaunch.features.queue.machine_use import MachineUse
 from tflaunch.features.queue.queue_order import wanted_shares, with_devices
-from tflaunch.plan import placeholders
 from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon, launch
 from tflaunch.runtime.run_config import RunConfig
@@ -31,20 +30,16 @@ _ENDING = [signal.SIGINT, *signals.ENDING]
 
 
 class Turn(NamedTuple):
-    """A run that waits for its turn: its directory, and its values of `--matrix`."""
+    """A run that waits for its turn: its directory, and its plan with its values of `--matrix`."""
 
     directory: run_dir.RunDirectory
-    values: Mapping[str, str]
-
-    def plan(self, plan: Plan) -> Plan:
-        """Return the plan of this run, given that of all of them."""
-        return placeholders.with_matrix(plan, self.values) if self.values else plan
+    plan: Plan
 
 
-def wait(plan: Plan, turns: Sequence[Turn], extras: Mapping[str, Any], begun: Callable[[], None]) -> int:
+def wait(turns: Sequence[Turn], extras: Mapping[str, Any], begun: Callable[[], None]) -> int:
     """Queue runs, begin each in its turn, and return 0 when none waits any more.
 
-    ``plan`` is that of all runs, with the placeholders of `--matrix`; ``begun`` is called when they are in the queue.
+    ``begun`` is called when they are in the queue.
 
     Raises:
         TflaunchError: this process was to end, or has failed; those that still wait are refused.
@@ -52,8 +47,8 @@ def wait(plan: Plan, turns: Sequence[Turn], extras: Mapping[str, Any], begun: Ca
     came = interrupts.interrupt_at_end()
     try:
         gpus = linux.count_gpus()
-        runs = [(turn.directory.path, wanted_shares(turn.plan(plan), gpus), turn.values) for turn in turns]
-        waiter = _Waiter(plan, turns, extras, tickets.issue(runs)[0])  # a descriptor that stays open holds its lock
+        runs = [(turn.directory.path, wanted_shares(turn.plan, gpus), turn.plan.matrix) for turn in turns]
+        waiter = _Waiter(turns, extras, tickets.issue(runs)[0])  # a descriptor that stays open holds its lock
         begun()
         waiter.run()
         return 0
@@ -71,16 +66,14 @@ def wait(plan: Plan, turns: Sequence[Turn], extras: Mapping[str, Any], begun: Ca
 class _Waiter:
     """Begins the runs of a ticket."""
 
-    def __init__(self, plan: Plan, turns: Sequence[Turn], extras: Mapping[str, Any], ticket: Path) -> None:
-        self._plan = plan
+    def __init__(self, turns: Sequence[Turn], extras: Mapping[str, Any], ticket: Path) -> None:
         self._turns = {turn.directory.run: turn for turn in turns}
         self._extras = extras
         self._ticket = ticket
         self._use = MachineUse()
 
     def run(self) -> None:
-        if len(self._turns) > 1:
-            signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors that end become no zombies
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors that end become no zombies
         while True:
             began = time.process_time()  # not that of a process that is stopped
             with tickets.deciding():
@@ -103,31 +96,22 @@ class _Waiter:
         return pauses
 
     def _begin(self, turn: Turn, devices: Mapping[str, Sequence[str]]) -> bool:
-        """Supervise a run here or in a fork; return whether it has left the queue."""
+        """Supervise a run in a fork; return whether it has left the queue."""
         path = turn.directory.path
         try:
             lock = run_dir.take_lock(path)
         except TflaunchError:
             return False  # `prune` looks at it, for instance
-        if tickets.claim(path, tickets.BEGINS) and self._is_to_supervise():
+        if tickets.claim(path, tickets.BEGINS) and not os.fork():
+            os.setsid()
             daemon.be_supervisor(path, lambda _: self._supervise(turn, devices, lock), kept=[lock])
         os.close(lock)
-        return True
-
-    def _is_to_supervise(self) -> bool:
-        """Return True in the process of a new supervisor: this one, or a fork of it."""
-        if len(self._turns) == 1:
-            self._ticket.unlink(missing_ok=True)
-        elif os.fork():
-            return False
-        else:
-            os.setsid()
         return True
 
     def _supervise(self, turn: Turn, devices: Mapping[str, Sequence[str]], lock: int) -> int:
         path = turn.directory.path
         try:
-            plan = with_devices(turn.plan(self._plan), devices)
+            plan = with_devices(turn.plan, devices)
             config = RunConfig(
                 turn.directory,
                 launch.code_for_hosts(plan),
