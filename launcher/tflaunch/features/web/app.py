@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -87,9 +86,6 @@ class _Server:
     def __init__(self) -> None:
         self._feeds = Feeds()
         self._runs = RememberedRuns()
-        self._listing = asyncio.Lock()
-        self._listed = ""
-        self._listed_at = float("-inf")
 
     # ---- all runs
 
@@ -97,7 +93,8 @@ class _Server:
         async def events() -> AsyncIterator[bytes]:
             sent = ""
             while True:
-                text = await self._list()
+                listed = await run_in_threadpool(self._runs.overview)
+                text = json.dumps(as_json(listed), separators=(",", ":"))
                 yield encode_event("runs", text) if text != sent else _STILL_HERE
                 sent = text
                 await asyncio.sleep(_BETWEEN_LISTS)
@@ -106,14 +103,6 @@ class _Server:
 
     async def show_index(self, request: Request) -> Response:
         return FileResponse(STATIC / "index.html")
-
-    async def _list(self) -> str:
-        """Return all runs as JSON, read once for all pages that show the list."""
-        async with self._listing:
-            if time.monotonic() - self._listed_at > _BETWEEN_LISTS / 2:
-                self._listed = json.dumps(as_json(await run_in_threadpool(self._runs.overview)), separators=(",", ":"))
-                self._listed_at = time.monotonic()
-            return self._listed
 
     def compare(self, request: Request) -> Response:
         """Return the differences between the runs of ?run=RUN&run=RUN."""
@@ -255,20 +244,19 @@ class RememberedRuns:
     """Lists all runs; reads the journal of an ended one only if it has changed."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[tuple[int, ...], RunEntry]] = {}
+        self._ended: dict[Path, tuple[tuple[int, ...], RunEntry]] = {}
 
     def overview(self) -> Listing:
-        """Return the overview of all runs."""
-        before, self._known = self._known, {}
-        return [self._entry_of(path, before.get(path)) for path in run_dir.newest_first()]
+        """Return the overview of all runs. Thread-safe."""
+        seen = {path: self._look_at(path) for path in run_dir.newest_first()}
+        self._ended = {path: (mark, entry) for path, (mark, entry) in seen.items() if entry.ended is not None}
+        return [entry for _, entry in seen.values()]
 
-    def _entry_of(self, path: Path, known: tuple[tuple[int, ...], RunEntry] | None) -> RunEntry:
+    def _look_at(self, path: Path) -> tuple[tuple[int, ...], RunEntry]:
         try:
             written = os.stat(path / run_dir.JOURNAL_NAME)
         except OSError:
-            return entry_of(path)
+            return (), entry_of(path)
         mark = (written.st_ino, written.st_size, written.st_mtime_ns)
-        entry = known[1] if known is not None and known[0] == mark else entry_of(path)
-        if entry.ended is not None:
-            self._known[path] = mark, entry
-        return entry
+        known = self._ended.get(path)
+        return known if known is not None and known[0] == mark else (mark, entry_of(path))
