@@ -24,9 +24,9 @@ class Host(PlayedAgent):
     def commands(self) -> list[list[str]]:
         return [message["argv"][1:] for message in self.sent]
 
-    def done(self, problem: str = "", lines: tuple[str, ...] = ()) -> None:
+    def done(self, problem: str = "", lines: tuple[str, ...] = (), log: str = "") -> None:
         """Answer the oldest call that has no answer yet."""
-        self.answer(self.sent.pop(0)["call"], problem=problem, lines=list(lines))
+        self.answer(self.sent.pop(0)["call"], problem=problem, lines=list(lines), log=log)
 
 
 class Bed:
@@ -78,7 +78,7 @@ def test_each_setup_of_a_host_is_made_before_its_tasks_start(tmp_path: Path) -> 
 
 def test_a_host_that_cannot_be_set_up_is_named_before_any_task_starts(tmp_path: Path) -> None:
     bed = Bed(tmp_path, "h1", "h2")
-    bed.hosts["h2"].done("`make env` failed with exit code 2; its output is in /log there", ("no rule", "stop"))
+    bed.hosts["h2"].done("`make env` failed with exit code 2", ("no rule", "stop"), "/log")
     bed.happens()
     assert (bed.job.job.phase, bed.job.job.exit_code) == (Phase.ENDED, 3)
     assert bed.job.culprit.message.splitlines() == [

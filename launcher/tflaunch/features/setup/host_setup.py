@@ -14,7 +14,7 @@ from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker import fields, schema
 from tflaunch_worker.readable import printable
 
-_LONGEST_PROBLEM, _LONGEST_LINE, _MOST_LINES = 900, 300, 20
+_LONGEST_PROBLEM, _LONGEST_LOG, _LONGEST_LINE, _MOST_LINES = 500, 400, 300, 20
 _NOTICED_AFTER = 2.0  # seconds
 _LONGEST_COMMAND = 80
 _read_lines = schema.list_of(schema.text())
@@ -86,6 +86,9 @@ class HostSetup(Watcher):
     def _take(self, host: str, finish: Any, answer: dict[str, Any], body: bytes) -> None:
         problem = printable(fields.text(answer, "problem"), _LONGEST_PROBLEM)
         lines = [printable(line, _LONGEST_LINE) for line in _read_lines("lines", answer.get("lines"))[:_MOST_LINES]]
+        log = printable(fields.text(answer, "log"), _LONGEST_LOG)
+        if problem and log and self.job.plan.made_hosts is None:  # a host that was made for the run ends with it
+            problem += f"; its output is in {log} there"
         if problem:
             self._refuse(host, problem, lines)
         else:

@@ -45,12 +45,16 @@ class Order(NamedTuple):
 
 
 class _SetupError(Exception):
-    """Raised if it cannot be made; the message is one sentence."""
+    """Raised if it cannot be made; the message is one sentence. ``log`` is the file with the output of a command."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
 
 
 def make(order: Order, home: str, settings: TaskSettings) -> dict[str, Any]:
     """Return where a setup is, once this host has it, or why it cannot have it."""
-    result = {"problem": "", "lines": [], "first": {}, "key": "", "build": ""}
+    result = {"problem": "", "lines": [], "log": "", "first": {}, "key": "", "build": ""}
     until = time.monotonic() + order.limit
     place = home
     try:
@@ -61,7 +65,7 @@ def make(order: Order, home: str, settings: TaskSettings) -> dict[str, Any]:
         first = _first_for_tasks(os.path.join(place, build), order.command.workdir)
     except _SetupError as error:
         lines = _last_lines(os.path.join(place, kept_setup.LOG))
-        return {**result, "problem": str(error), "lines": lines}
+        return {**result, "problem": str(error), "lines": lines, "log": error.log}
     except OSError as error:
         return {**result, "problem": reason_of(error, place)}
     return {**result, "first": first, "key": key, "build": build}
@@ -169,7 +173,7 @@ def _with_python(text: str, python: str) -> str:
 
 def _require_success(text: str, failure: str, log: str) -> None:
     if failure:
-        raise _SetupError(f"`{printable(text, _LONGEST_COMMAND)}` {failure}; its output is in {log} there")
+        raise _SetupError(f"`{printable(text, _LONGEST_COMMAND)}` {failure}", log)
 
 
 def _run(command: spawn.Command, settings: TaskSettings, log: int, until: float, order: Order) -> str:

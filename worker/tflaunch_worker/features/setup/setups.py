@@ -15,7 +15,7 @@ from tflaunch_worker.features.setup.setup_maker import Order, make
 
 _TASK = ".setup"  # never the name of a task
 _MOST_ROUNDS, _DIES_WITHIN = 5, 0.1  # seconds
-_NOTHING_MADE: Dict[str, Any] = {"problem": "its processes were killed", "lines": [], "first": {}, "key": ""}
+_NOTHING_MADE: Dict[str, Any] = {"problem": "its processes were killed", "lines": [], "log": "", "first": {}, "key": ""}
 
 
 class Setups(Service):
@@ -37,12 +37,12 @@ class Setups(Service):
     def set_up(self, call: Call, message: dict[str, Any]) -> None:
         """Make a setup, unless this host has it; ``argv``: the interpreter and the commands.
 
-        It is answered with the problem, or "", and the last lines of output.
+        It is answered with the problem, or "", the last lines of output, and the file with all of it.
         """
         try:
             command = self.agent.host.command(_TASK, message, None)
         except host_vars.UnknownValueError as unknown:
-            call.answer(problem=str(unknown), lines=[])
+            call.answer(problem=str(unknown), lines=[], log="")
             return
         calls = self._making.setdefault(message["setup"], [])
         calls.append(call)
@@ -71,7 +71,7 @@ class Setups(Service):
                 return
             self._made[setup] = python, result["first"]
             for call in self._making.pop(setup):
-                call.answer(problem=result["problem"], lines=result["lines"])
+                call.answer(problem=result["problem"], lines=result["lines"], log=result["log"])
 
         keeper, _ = offload.run_in_fork(self.agent.loop, work, done, _be_keeper)
         started.add(keeper)
