@@ -233,11 +233,11 @@ def test_only_measurements_of_tasks_that_it_was_asked_to_start_are_passed_on(hos
     assert not host.lost()
 
 
-def brought(*answers: bytes) -> None:
+def brought(*answers: bytes, engine: str | None = None) -> None:
     """Bootstrap an agent on a host that sends this response."""
     said = b"".join([b"<MARKER>\n", *(answer + b"\n" for answer in answers)]).decode("latin-1")
     stream = boot.Stream({"pieces": [said], "code": 1, "errors": "", "silence": False})
-    boot.CONNECTORS.bring(stream, "start", boot.HOST, math.inf)
+    boot.CONNECTORS.bring(stream, "start", boot.HOST._replace(engine=engine), math.inf)
 
 
 @pytest.mark.parametrize(
@@ -261,6 +261,13 @@ def test_a_host_that_answers_nonsense_is_refused_with_a_sentence(answer: bytes, 
     assert str(refused.value).isprintable()
     with pytest.raises(AgentGoneError, match=r"x1b\[2J"):
         brought(b'{"kind":"gone","words":"\\u001b[2J"}')
+
+
+@pytest.mark.parametrize(("engine", "place"), [(None, "hosts.a.env"), ("kubernetes", "hosts.*.env")])
+def test_where_to_name_another_directory_is_a_place_in_the_spec(engine: str | None, place: str) -> None:
+    with pytest.raises(LinkError) as refused:
+        brought(b'{"kind":"failed","reason":"/root/.local: Read-only file system"}', engine=engine)
+    assert str(refused.value).endswith(f"or set TFLAUNCH_HOME in {place} to another directory")
 
 
 def test_an_onlooker_waits_for_an_answer_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import tflaunch_worker
-from tflaunch.plan.model import HostPlan
+from tflaunch.plan.model import HostPlan, is_made
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import boot, fields, wire
 from tflaunch_worker.readable import printable
@@ -113,7 +113,8 @@ class _Boot:
         if kind == "gone":
             raise AgentGoneError(text)
         if kind == "failed":
-            remedy = f"fix this on the host, or set TFLAUNCH_HOME in hosts.{self._host.host}.env to another directory"
+            place = "*" if is_made(self._host.engine) else self._host.host  # the spec has no host of its own for a pod
+            remedy = f"fix this on the host, or set TFLAUNCH_HOME in hosts.{place}.env to another directory"
             raise LinkError(text if text == boot.NO_PROC else f"{text}; {remedy}")
         if kind != "ready":
             raise LinkError(f"our program there answered {kind!r}, out of turn")
