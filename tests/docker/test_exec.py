@@ -61,6 +61,27 @@ def test_a_container_that_is_killed_and_started_goes_on(engine: Engine, launch: 
     assert f"host {containers[1]} was lost" in err
 
 
+def test_containers_are_set_up_once_before_their_first_task(
+    engine: Engine, launch: Launch, containers: list[str]
+) -> None:
+    """It goes before the container's PATH, two tasks of one share it, and the next run finds it."""
+    make = ["echo made >>/tmp/seen", "mkdir -p .venv/bin", "ln -s /bin/echo .venv/bin/hostname"]
+    about = fields(containers, "sh", "-c", "hostname set up $TFLAUNCH_TASK")
+    about["cluster"] = {"worker": [containers[0], *containers]}
+    for _ in range(2):
+        ended = launch.succeed("up", launch.spec(**about, strategy="none", setup=make))
+        for number in range(3):
+            assert f"set up worker:{number}" in ended.stdout
+    for name in containers:
+        assert engine.docker("exec", name, "cat", "/tmp/seen") == "made"
+    about["hosts"][containers[1]]["setup"] = "echo no wheel; exit 4"
+    ended = launch.up(launch.spec(**about, strategy="none", setup=make), code=3)
+    sentence = f"`setup` is not possible on {containers[1]}: `echo no wheel; exit 4` failed with exit code 4; its"
+    assert sentence in ended.stderr
+    assert "\ntflaunch:   no wheel\n" in ended.stderr
+    assert not ended.stdout, "a task has started"
+
+
 def test_a_container_that_is_not_there_is_one_sentence(launch: Launch, containers: list[str]) -> None:
     """With its name, before anything starts."""
     ended = launch.up(launch.spec(**fields([*containers, "nobody"], "true"), strategy="none"), code=3)
