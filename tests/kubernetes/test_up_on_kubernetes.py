@@ -159,6 +159,22 @@ def test_a_drained_node_lets_tasks_save_and_costs_no_restart(kube: Kube, launch:
     assert "of 3" not in errors  # a restart that is charged is "1 of 3"
 
 
+def test_a_node_that_shuts_down_lets_tasks_save_and_costs_no_restart(
+    kube: Kube, launch: Launch, tmp_path: Path
+) -> None:
+    """The kubelet ends the pods, because logind has announced it."""
+    process = launch.start("up", spec(tmp_path, SAVES))
+    read_errors_until(process, "tflaunch: run ")
+    for task in ("worker:0", "worker:1"):
+        launch.wait_for_log(task, "attempt 0")
+    with kube.shutting_down():
+        read_errors_until(process, "its node node-0 is shutting down")
+    _, errors = wait_for_end(process)
+    log = launch.log("worker:0")
+    assert log.index("saved") < log.index("attempt 1")
+    assert "of 3" not in errors  # a restart that is charged is "1 of 3"
+
+
 FILLS_DISK = """
 import os, time
 with open("/tmp/filled", "wb") as file:

@@ -19,6 +19,7 @@ import psutil
 from typing_extensions import Self
 
 from support.kube.launcher_image import make_launcher_image
+from support.kube.logind import Logind
 from support.launch import LONG
 from support.needs import lack, need
 from support.sshd import DIE_WITH_US
@@ -70,6 +71,7 @@ class Kube:
     def __enter__(self) -> Self:
         (self._directory / "log").mkdir(parents=True)
         (self._directory / "images").mkdir()
+        self._logind = Logind(self._directory / "logind.sock")
         make_launcher_image(_CACHE, self._directory / "images" / "tflaunch.tar", LAUNCHER_IMAGE)
         Path("/var/lib/kubelet").mkdir(parents=True, exist_ok=True)  # in its namespace, its own is mounted there
         self._run("bash", _HERE / "certificates.sh", self._directory / "pki", _PORT)
@@ -133,6 +135,15 @@ class Kube:
             yield
         finally:
             process.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def shutting_down(self) -> Iterator[None]:
+        """Have the node shut down gracefully, which is called off in the end."""
+        self._logind.tell(is_shutting_down=True)
+        try:
+            yield
+        finally:
+            self._logind.tell(is_shutting_down=False)
 
     def wait_until_empty(self, namespace: str = "default") -> None:
         kinds = "jobs,pods,statefulsets,services,controllerrevisions,serviceaccounts,roles,rolebindings,secrets"

@@ -10,11 +10,12 @@ import pytest
 
 from support.job_history import History
 from support.specs import DIRECTORY, MACHINE, made
+from support.ungreeted_run import supervision
 from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.core import policy
 from tflaunch.core.annotations import NOTHING, HostEndExplained
-from tflaunch.core.events import HostDelayed, HostJoined, HostLost
+from tflaunch.core.events import HostDelayed, HostJoined, HostLeaving, HostLost, LinkLost, TimePassed
 from tflaunch.core.states import HostPhase
 from tflaunch.core.time_limits import next_deadline
 from tflaunch.discovery import prepare
@@ -410,3 +411,66 @@ def test_the_cause_that_kubernetes_tells_is_that_of_the_end() -> None:
     assert (explained and (explained.name, explained.message)) == (lost, "evicted: no disk")
     late = NOTHING.noted(HostEndExplained("night-ly-ps-0", "evicted: no disk"), history.now)
     assert late.explained(job) is job
+
+
+KILLING = [{"reason": "Killing", "source": {"host": "n1"}}]
+WELL = {"metadata": {"name": "n1"}, "status": {"conditions": [{"type": "Ready", "message": "kubelet is ready"}]}}
+SHUTS_DOWN = {
+    **WELL,
+    "spec": {"unschedulable": True},
+    "status": {"conditions": [{"type": "Ready", "message": "[no network, node is shutting down]"}]},
+}
+OF_SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
+FAILED = {"status": {"phase": "Failed", "reason": "Terminated", "message": OF_SHUTDOWN}}
+DISRUPTED = {
+    "status": {"conditions": [{"type": "DisruptionTarget", "reason": "TerminationByKubelet", "message": OF_SHUTDOWN}]}
+}
+SUCCESSOR = {"status": {"phase": "Pending"}}
+FORBIDDEN = KubectlError("nodes is forbidden")
+DELETED_BY_SOMEBODY = "its pod was deleted, with kubectl or by what empties its node or shuts it down"
+
+
+@pytest.mark.parametrize(
+    ("events", "nodes", "pod", "cause"),
+    [
+        ([{"reason": "Preempted", "message": "by b"}, *KILLING], [WELL], SUCCESSOR, "preempted by a pod of higher"),
+        (KILLING, [SHUTS_DOWN], SUCCESSOR, "its node n1 is shutting down"),
+        (KILLING, [WELL, SHUTS_DOWN], SUCCESSOR, "its node n1 is shutting down"),
+        (KILLING, [{**WELL, "spec": {"unschedulable": True}}], SUCCESSOR, "its node n1 is being drained, or takes no"),
+        (KILLING, [FORBIDDEN], FAILED, f"Terminated: {OF_SHUTDOWN}"),
+        ([], [], DISRUPTED, f"TerminationByKubelet: {OF_SHUTDOWN}"),
+        (KILLING, [FORBIDDEN], SUCCESSOR, DELETED_BY_SOMEBODY),
+        (KILLING, [WELL], KubectlError("not found"), DELETED_BY_SOMEBODY),
+    ],
+)
+def test_an_announced_end_is_asked_of_node_and_pod(
+    events: list[Any], nodes: list[Any], pod: Any, cause: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Once; a node that reports late is asked again, and who may not see nodes hears what the pod says."""
+    left = list(nodes)
+
+    def answer(_: object, verb: str, kind: str, *__: str, patience: float) -> Any:
+        if kind == "node" and len(left) > 1:
+            return left.pop(0)
+        found = {"events": {"items": events}, "node": left[0] if left else None, "pod": pod}[kind]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def at_once(target: Any, args: tuple[Any, ...], daemon: bool) -> Any:
+        return SimpleNamespace(start=lambda: target(*args))
+
+    monkeypatch.setattr(kubectl, "run_for_json", answer)
+    monkeypatch.setattr(pod_state, "threading", SimpleNamespace(Thread=at_once))
+    history, told = History(_plan()), list[HostEndExplained]()
+    mailbox = SimpleNamespace(put=told.append, call=lambda function: function())
+    ends = pod_state.PodEnds(supervision(history.job, tmp_path / "run", mailbox))
+    for host in history.job.hosts:
+        history.happens(HostJoined(host, "10.0.0.1", "", 0))
+    leaving = "night-ly-worker-0"
+    for event in (
+        TimePassed(), HostLeaving(leaving, "terminated", True), LinkLost(leaving, "cut"), HostLost(leaving, "deleted")
+    ):  # fmt: skip
+        ends.watch(history.happens(event).job, history.now)
+    (only,) = told
+    assert (only.host, only.reason[: len(cause)]) == (leaving, cause)

@@ -85,6 +85,10 @@ volumePluginDir: $STATE/kubelet/volume-plugins
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
 imageGCHighThresholdPercent: 100
 syncFrequency: 10s
+nodeStatusUpdateFrequency: 1s
+featureGates: {GracefulNodeShutdown: true}
+shutdownGracePeriod: 30s
+shutdownGracePeriodCriticalPods: 1s
 END
 wait_for() { until "$@" >/dev/null 2>&1; do sleep .2; done; }
 start() { # NAME COMMAND...
@@ -117,7 +121,8 @@ as() { echo "--kubeconfig=$PKI/$1.conf --authentication-kubeconfig=$PKI/$1.conf 
 start controller-manager kube-controller-manager $(as cm) --service-account-private-key-file="$PKI/sa.key" \
     --root-ca-file="$PKI/ca.crt" --use-service-account-credentials --leader-elect=false --cert-dir=/run/cm
 start scheduler kube-scheduler $(as sched) --leader-elect=false --cert-dir=/run/sched
-start kubelet kubelet --config="$STATE/kubelet.yaml" --kubeconfig="$PKI/kubelet.conf" --hostname-override=node-0 \
+start kubelet env "DBUS_SYSTEM_BUS_ADDRESS=unix:path=$STATE/logind.sock" \
+    kubelet --config="$STATE/kubelet.yaml" --kubeconfig="$PKI/kubelet.conf" --hostname-override=node-0 \
     --node-ip=10.77.0.1 --container-runtime=remote --cert-dir=/run/kubelet-pki \
     --container-runtime-endpoint=unix:///run/containerd/containerd.sock --pod-infra-container-image=lab/pause:1
 start proxy kube-proxy --kubeconfig="$PKI/proxy.conf" --hostname-override=node-0 --proxy-mode=iptables \

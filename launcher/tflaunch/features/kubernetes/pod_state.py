@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from tflaunch.core.annotations import HostEndExplained
@@ -28,7 +29,10 @@ _CAUSES = {
 }
 """Reason of an event of a pod to the cause of its end."""
 _DRAINED = "its node {node} is being drained, or takes no more pods"
-_DELETED = "its pod was deleted, with kubectl or by what empties its node"
+_SHUT_DOWN = "its node {node} is shutting down"
+_DELETED = "its pod was deleted, with kubectl or by what empties its node or shuts it down"
+_OF_SHUTDOWN = "node is shutting down"
+"""What the condition Ready of a node says among other things (Kubernetes, pkg/kubelet/nodeshutdown)."""
 
 
 class PodState(NamedTuple):
@@ -124,9 +128,7 @@ def _why_not_running(
         return "failed", f"its pod has failed: {ended or 'no reason is given'}"
     if gates := [gate["name"] for gate in pod.get("spec", {}).get("schedulingGates") or []]:
         return _GATE, f"its pod is held back by {', '.join(gates)} (schedulingGates)"
-    scheduled: Mapping[str, Any] = next(
-        (one for one in status.get("conditions", []) if one["type"] == "PodScheduled"), {}
-    )
+    scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") != "True":
         why = scheduled.get("message") or "the scheduler has not seen it yet"
         return scheduled.get("reason", "scheduler"), f"its pod has no node: {why}"
@@ -144,18 +146,30 @@ def _why_not_running(
 
 def _end(pod: Mapping[str, Any], container: Mapping[str, Any]) -> str:
     """Return why a pod or its container ended; "" if neither did."""
-    status = pod.get("status", {})
-    if status.get("phase") == "Failed" and status.get("reason"):
-        return f"{status['reason']}: {status.get('message', '')}".strip(": ")
-    disruption = next((one for one in status.get("conditions", []) if one["type"] == "DisruptionTarget"), None)
-    if disruption is not None:
-        return f"{disruption.get('reason', 'disrupted')}: {disruption.get('message', '')}".strip(": ")
+    if announced := announced_end(pod):
+        return announced
     end = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
     if end is None:
         return ""
     if end.get("reason") == _OOM:
         return f"its container had too little memory ({_OOM}{_limit(pod)}); raise container.resources.memory"
     return f"its container ended with code {end.get('exitCode')} ({end.get('reason', 'no reason')})"
+
+
+def announced_end(pod: Mapping[str, Any]) -> str:
+    """Return why Kubernetes itself ends or has ended a pod, in its words; "" if it does not."""
+    status = pod.get("status", {})
+    if status.get("phase") == "Failed" and status.get("reason"):
+        return f"{status['reason']}: {status.get('message', '')}".strip(": ")
+    disruption = _condition(pod, "DisruptionTarget")
+    if not disruption:
+        return ""
+    return f"{disruption.get('reason', 'disrupted')}: {disruption.get('message', '')}".strip(": ")
+
+
+def _condition(thing: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return a condition of a pod or node, empty if it has none of this kind."""
+    return next((one for one in thing.get("status", {}).get("conditions", []) if one["type"] == kind), {})
 
 
 def _limit(pod: Mapping[str, Any]) -> str:
@@ -186,6 +200,7 @@ class PodEnds(Watcher):
             was = before[name].phase
             is_emptied = host.phase is HostPhase.LEAVING and host.is_drained and was is not HostPhase.LEAVING
             is_lost = host.phase is HostPhase.DOWN and was in (HostPhase.CONNECTED, HostPhase.DISCONNECTED)
+            is_lost = is_lost and not host.is_drained  # one that drains has been asked about
             if is_emptied or is_lost:
                 self._asking.add(name)
                 threading.Thread(target=self._ask, args=(name, is_emptied), daemon=True).start()
@@ -206,27 +221,46 @@ class PodEnds(Watcher):
     def _cause_of(self, pod: str, is_deleted: bool) -> str:
         """Return why a pod ends or has ended; "" if Kubernetes does not tell."""
         words = ("get", "events", f"--field-selector=involvedObject.name={pod}", "--sort-by=.lastTimestamp")
-        for pause in (*_PAUSES, 0.0):  # the event of an eviction follows it
-            events = kubectl.run_for_json(self._cluster, *words, patience=_PATIENCE)
+        for pause in (*_PAUSES, 0.0):  # the event of an eviction follows it, and the kubelet's report a shutdown
+            events = kubectl.run_for_json(self._cluster, *words, patience=_PATIENCE).get("items", [])
             with kubectl.readable_answer():
-                if cause := cause_in(events.get("items", [])):
+                cause = cause_in(events)
+                if not cause and is_deleted:
+                    cause = self._announced_end(pod, node_of(events))
+                if cause:
                     return cause
-            if is_deleted:
-                return self._drain_of(pod)
             time.sleep(pause)
-        return ""
+        return _DELETED if is_deleted else ""
 
-    def _drain_of(self, pod: str) -> str:
-        try:
-            there = kubectl.run_for_json(self._cluster, "get", "pod", pod, patience=_PATIENCE)
-            name = there.get("spec", {}).get("nodeName", "")
-            node = kubectl.run_for_json(self._cluster, "get", "node", name, patience=_PATIENCE) if name else {}
-        except kubectl.KubectlError:
-            return _DELETED  # it is gone, or the user may not see nodes
-        return _DRAINED.format(node=name) if node.get("spec", {}).get("unschedulable") else _DELETED
+    def _announced_end(self, pod: str, node: str) -> str:
+        """Return why a pod was told to end: as its node shows, which users may not see, or the pod until it is gone."""
+        with suppress(kubectl.KubectlError):
+            shown = kubectl.run_for_json(self._cluster, "get", "node", node, patience=_PATIENCE) if node else {}
+            if cause := node_end(shown):
+                return cause
+        with suppress(kubectl.KubectlError):
+            return announced_end(kubectl.run_for_json(self._cluster, "get", "pod", pod, patience=_PATIENCE))
+        return ""
 
 
 def cause_in(events: Iterable[Mapping[str, Any]]) -> str:
     """Return the cause of a pod's end from the last event with one; "" without one."""
     told = [event for event in events if event.get("reason") in _CAUSES]
     return _CAUSES[told[-1]["reason"]].format(message=str(told[-1].get("message", "")).strip()) if told else ""
+
+
+def node_of(events: Iterable[Mapping[str, Any]]) -> str:
+    """Return the node whose kubelet ends a pod, "" without an event of that.
+
+    The pod itself does not tell it: once it has failed, its StatefulSet puts another one in its place, anywhere.
+    """
+    nodes = [event.get("source", {}).get("host", "") for event in events if event.get("reason") == "Killing"]
+    return str(nodes[-1]) if nodes else ""
+
+
+def node_end(node: Mapping[str, Any]) -> str:
+    """Return why a node ends its pods; "" if it does not, or is not known."""
+    name = node.get("metadata", {}).get("name")
+    if _OF_SHUTDOWN in _condition(node, "Ready").get("message", ""):
+        return _SHUT_DOWN.format(node=name)
+    return _DRAINED.format(node=name) if node.get("spec", {}).get("unschedulable") else ""
