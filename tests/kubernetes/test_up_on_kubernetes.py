@@ -1,6 +1,7 @@
 """`up --on kubernetes` on a real Kubernetes: pods are hosts, and nothing of a run is left."""
 
 import json
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -280,3 +281,30 @@ def test_commands_run_in_pods(kube: Kube, launch: Launch, tmp_path: Path) -> Non
     assert (sorted(on_all.stdout.splitlines()), on_all.returncode) == (sorted(expected), 3), on_all.stderr
     running.send_signal(signal.SIGINT)
     wait_for_end(running, 130)
+
+
+SET_UP = """
+hostname set up, $(cat /tmp/seen), attempt $TFLAUNCH_ATTEMPT
+[ $TFLAUNCH_ATTEMPT = 1 ] || exec sleep 9999
+"""
+
+
+def test_each_pod_is_set_up_once_before_its_task_starts(kube: Kube, launch: Launch, tmp_path: Path) -> None:
+    """So is one that takes the place of a pod; what fails is named, and starts nothing."""
+    make = ["echo made >>/tmp/seen", "mkdir -p .venv/bin", "ln -s /bin/echo .venv/bin/hostname"]
+    path = spec(tmp_path, "", command=["sh", "-c", SET_UP], setup=make)
+    process = launch.start("up", path)
+    read_errors_until(process, "tflaunch: run ")
+    for task in ("worker:0", "worker:1"):
+        launch.wait_for_log(task, "set up, made, attempt 0")
+    kube.kubectl("delete", "pod", pod(launch, 1), "--wait=false")
+    wait_for_end(process)
+    for task in ("worker:0", "worker:1"):
+        assert "set up, made, attempt 1" in launch.log(task)
+    failed = launch.up(path, "--set", 'setup="echo no wheel; exit 4"', code=3)
+    sentence = (
+        r"`setup` is not possible on cluster-\w+-worker-\d: `echo no wheel; exit 4` failed with exit code 4; correct"
+    )
+    assert re.search(sentence, failed.stderr), failed.stderr  # without a path in a pod that is deleted
+    assert "\ntflaunch:   no wheel\n" in failed.stderr
+    assert not failed.stdout, "a task has started"
