@@ -7,8 +7,6 @@ from pathlib import Path
 from support.specs import REPOSITORY
 
 MOST_CHARACTERS = 80
-EXCEPTED = ("kubernetes", "prune", "queue", "setup")
-"""Features whose docstrings have not been shortened yet."""
 
 
 def first_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -23,9 +21,7 @@ def first_lines(path: Path) -> Iterator[tuple[int, str]]:
 def test_the_first_line_of_a_docstring_is_short() -> None:
     long: list[str] = []
     for root in (REPOSITORY / "launcher" / "tflaunch", REPOSITORY / "worker" / "tflaunch_worker"):
-        excepted = [root / "features" / name for name in EXCEPTED]
         for path in sorted(root.rglob("*.py")):
-            if not any(path.is_relative_to(each) for each in excepted):
-                numbers = [number for number, line in first_lines(path) if len(line) > MOST_CHARACTERS]
-                long += [f"{path.relative_to(REPOSITORY)}:{number}" for number in numbers]
+            numbers = [number for number, line in first_lines(path) if len(line) > MOST_CHARACTERS]
+            long += [f"{path.relative_to(REPOSITORY)}:{number}" for number in numbers]
     assert long == [], f"first lines of docstrings have at most {MOST_CHARACTERS} characters"

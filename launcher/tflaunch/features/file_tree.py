@@ -20,7 +20,7 @@ def is_directory(path: Path) -> bool:
 
 
 def last_change(run: Path) -> float:
-    """Return when a run was last written to, in seconds since 1970, apart from what read-only commands write."""
+    """Return when a run was last changed, not only read, in seconds since 1970."""
     if run.name.startswith(TRASH):
         return run.lstat().st_mtime
     changed_by_looking = (run_dir.LOCK_NAME, *locate_run(run).changed_by_looking)

@@ -1,4 +1,4 @@
-"""Start a run whose supervisor is a Job in the cluster of its pods; check namespace and rights there before."""
+"""Start a run whose supervisor is a Job in the cluster; check its rights first."""
 
 import io
 import json

@@ -123,7 +123,7 @@ def _state(items: Sequence[Mapping[str, Any]]) -> LauncherState:
 
 
 def _has_only_others(pod: Mapping[str, Any]) -> bool:
-    """Return whether our container has ended in a pod, and a sidecar keeps it from ending."""
+    """Return whether only sidecars keep a pod running, as our container has ended."""
     containers = pod.get("status", {}).get("containerStatuses") or []
     ours = [one for one in containers if one["name"] == POD_CONTAINER and "terminated" in one.get("state", {})]
     return bool(ours) and any("running" in one.get("state", {}) for one in containers)

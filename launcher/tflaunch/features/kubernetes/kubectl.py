@@ -174,7 +174,7 @@ def has_own_account(cluster: KubernetesPlan) -> bool:
 
 
 def missing_permissions(cluster: KubernetesPlan) -> tuple[list[str], list[str]]:
-    """Return rights that a run needs and the user lacks, and those that only `-d` needs, as ``create pods/exec``."""
+    """Return the missing rights of a run, and of `-d` alone, as ``create pods/exec``."""
 
     def ask(needed: tuple[str, str]) -> subprocess.CompletedProcess[str]:
         return _run(cluster, ("auth", "can-i", *needed))

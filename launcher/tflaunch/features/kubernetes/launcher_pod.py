@@ -52,7 +52,7 @@ class _Order(NamedTuple):
 
 @click.group(hidden=True)
 def launcher() -> None:
-    """Do the parts of a run whose supervisor is in a Kubernetes cluster: for programs, not for people."""
+    """Serve runs whose supervisor is in a Kubernetes cluster: verbs for programs."""
 
 
 @launcher.command()
@@ -71,7 +71,7 @@ def supervise(run: str, name: str, namespace: str) -> int:
 @click.argument("run")
 @click.option("--quiet", is_flag=True)
 def await_start(run: str, quiet: bool) -> int:
-    """Show the messages of RUN until its tasks run; exit with 0 then, or with the exit code of the run."""
+    """Show RUN's messages until its tasks run; exit with 0, or with its exit code."""
     path = runs_directory() / run
     while not (path / JOURNAL_NAME).exists() or journal.first_record(path) is None:
         time.sleep(_BETWEEN_LOOKS)  # the pod, and this with it, ends if the run cannot begin

@@ -24,7 +24,7 @@ _PATIENCE = 10.0  # seconds for an answer
 def connect_pods(
     cluster: KubernetesPlan, run: str, hosts: Sequence[HostPlan], patience: float
 ) -> dict[str, PodConnector]:
-    """Return the connectors for the pods of a run; one that runs must answer within ``patience`` seconds."""
+    """Return connectors to pods, which must answer within ``patience`` s if they run."""
     watch = PodWatch(cluster, f"{RUN_LABEL}={run}", [host.host for host in hosts])
     commands = CommandConnectors(run, patience)
 
@@ -48,7 +48,7 @@ class PodConnector:
         self._tell: Callable[[str, bool], None] = lambda *_: None
 
     def tell_delay(self, tell: Callable[[str, bool], None]) -> None:
-        """Have ``tell`` called, in the connecting thread, with why a pod does not run yet, and if it is held back."""
+        """Call ``tell``, in the connecting thread, with why a pod waits and if it is held."""
         self._tell = tell
 
     def open(self) -> CommandLink:

@@ -157,7 +157,7 @@ def _end(pod: Mapping[str, Any], container: Mapping[str, Any]) -> str:
 
 
 def announced_end(pod: Mapping[str, Any]) -> str:
-    """Return why Kubernetes itself ends or has ended a pod, in its words; "" if it does not."""
+    """Return why Kubernetes ends or has ended a pod, in its words; "" if it does not."""
     status = pod.get("status", {})
     if status.get("phase") == "Failed" and status.get("reason"):
         return f"{status['reason']}: {status.get('message', '')}".strip(": ")
@@ -233,7 +233,7 @@ class PodEnds(Watcher):
         return _DELETED if is_deleted else ""
 
     def _announced_end(self, pod: str, node: str) -> str:
-        """Return why a pod was told to end: as its node shows, which users may not see, or the pod until it is gone."""
+        """Return why a pod was told to end, by its node if it may be seen, or by the pod."""
         with suppress(kubectl.KubectlError):
             shown = kubectl.run_for_json(self._cluster, "get", "node", node, patience=_PATIENCE) if node else {}
             if cause := node_end(shown):

@@ -203,7 +203,7 @@ def labels(job: str) -> dict[str, str]:
 
 
 def _of_supervisor(kubernetes: Kubernetes) -> dict[str, Any]:
-    """Return what a user gives the supervisor's Job: labels, annotations, and what is merged into pod and container."""
+    """Return the user's fields of the supervisor's Job, its pod and its container."""
     pod = {name: value for name, value in kubernetes.pod.items() if name not in _OF_TASKS}
     container = {name: value for name, value in kubernetes.container.items() if name in _OF_ALL_CONTAINERS}
     return {
@@ -240,7 +240,7 @@ def _stateful_set(
 
 
 def parts_by_place(spec: Spec) -> dict[str, PodTemplate]:
-    """Return what is said of pods, by its place in the spec: of all, then of those of each role."""
+    """Return pod templates by place in the spec: of all pods, then of each role's."""
     of_roles = {f"roles.{role}.kubernetes": settings.kubernetes for role, settings in spec.roles.items()}
     return {"kubernetes": spec.kubernetes or Kubernetes(), **of_roles}
 
@@ -248,7 +248,7 @@ def parts_by_place(spec: Spec) -> dict[str, PodTemplate]:
 def pod_spec(
     spec: Spec, role: str, gpus: int, pod: Mapping[str, Any], container: Mapping[str, Any], env: Sequence[Any] = ()
 ) -> dict[str, Any]:
-    """Return the spec of a role's pods: our fields, and what the user says of resources, volumes, pod and container.
+    """Return the spec of a role's pods: our fields with the user's merged into them.
 
     Variables in ``env`` win, as the environment of a task does over that of its container.
     """

@@ -1,4 +1,4 @@
-"""Find and remove synced code, what `setup` and drills have made, and agents and caches of other versions."""
+"""Find and remove synced code, setups, copies of drills, and other agents."""
 
 import fcntl
 import os
@@ -38,7 +38,7 @@ class Cached(NamedTuple):
 
 
 def find_cached(older_than: float, now: float) -> list[Cached]:
-    """Find entries that nobody has used for some seconds, at least `PATIENCE`, and what killed drills have left."""
+    """Find what is unused for some seconds, at least `PATIENCE`, or of a killed drill."""
     limit = now - max(older_than, PATIENCE)
     home = run_dir.home()
     return [

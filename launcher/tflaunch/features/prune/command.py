@@ -1,4 +1,4 @@
-"""`prune`: remove what old runs have left, and report it as it happens, or as JSON at the end."""
+"""`prune`: remove old runs, and report it as it happens, or as JSON at the end."""
 
 import sys
 import time
@@ -45,7 +45,7 @@ def prune(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Remove the directories of old runs on this machine: journals, plans, logs and synced code.
+    """Remove old runs on this machine: journals, plans, logs and synced code.
 
     The newest runs of each job stay (--keep), and those that ended recently (--older-than). With RUN exactly these runs
     are removed; give their whole names. A run that is live, waits in Slurm's queue or may have live tasks is never
@@ -86,7 +86,7 @@ def prune(
 
 
 class RemovedRun(NamedTuple):
-    """A run that was removed, or would be; `logs_kept`: where its logs stay, if they are elsewhere."""
+    """A run that was removed, or would be; ``logs_kept``: where its logs stay."""
 
     run: str
     state: str

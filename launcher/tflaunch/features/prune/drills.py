@@ -1,4 +1,4 @@
-"""What a drill has below TFLAUNCH_HOME: a lock, the copies in which it trains, and the names of its runs."""
+"""A drill's directory below TFLAUNCH_HOME: a lock, copies, and names of runs."""
 
 from pathlib import Path
 

@@ -75,7 +75,7 @@ class Findings(NamedTuple):
 
 
 def find_old(retention: RetentionPlan, now: float, job: str | None = None) -> Findings:
-    """Find runs, of one job only if it is given, and cached files by age; ``now`` is in seconds since 1970.
+    """Find old runs, of one ``job`` or all, and caches; ``now``: seconds since 1970.
 
     Raises:
         TflaunchError: the runs cannot be listed, or another user could have put runs there.
@@ -96,7 +96,7 @@ def find_old(retention: RetentionPlan, now: float, job: str | None = None) -> Fi
 
 
 def _may_be_too_old(retention: RetentionPlan, now: float, job: str | None) -> Iterator[Path]:
-    """Yield the runs that are not among the newest of their job, and began before that time.
+    """Yield runs that are not among the newest of their job and began before then.
 
     Their names tell; to find out when they ended takes milliseconds for each.
     """
@@ -194,7 +194,7 @@ def _damage(path: Path) -> str:
 
 
 def apply_retention(job: str, retention: RetentionPlan, now: float) -> list[OldRun]:
-    """Remove the old runs of a job but the newest one, which has just ended; return them."""
+    """Remove and return the old runs of a job, but not the one that has just ended."""
     removed = []
     for old in find_old(retention._replace(keep=max(retention.keep, 1)), now, job).runs:
         with suppress(TflaunchError):  # `tflaunch prune` says why

@@ -20,7 +20,7 @@ from tflaunch.store import run_dir
 )
 @json_option
 def queue(slots: int | None, as_json: bool) -> None:
-    """List the runs of `up --queue`, the next one first, and what each of them waits for.
+    """List the runs of `up --queue`, the next one first, and what each waits for.
 
     A run begins when no other run of yours holds one of its hosts. Runs that say how many GPUs they need (`gpus` of a
     role or host) share a host as long as it has enough of them. Of other runs, only one is on a host at a time, or as

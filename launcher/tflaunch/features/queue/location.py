@@ -1,4 +1,4 @@
-"""Runs in the local queue: what each waits for, how it leaves the queue, and how all are shown."""
+"""Runs in the local queue: how they are shown, wait, and leave it."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Which runs of the queue can begin, with which GPUs, and what the others wait for. Pure.
+"""Decide which queued runs begin, with which GPUs, and why others wait. Pure.
 
 The oldest begins first. A later one overtakes it only if they share no machine, so that runs that need little cannot
 keep one that needs much waiting.

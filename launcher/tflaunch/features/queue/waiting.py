@@ -30,7 +30,7 @@ _ENDING = [signal.SIGINT, *signals.ENDING]
 
 
 class Turn(NamedTuple):
-    """A run that waits for its turn: its directory, and its plan with its values of `--matrix`."""
+    """A run that waits for its turn, with its own values of `--matrix` in its plan."""
 
     directory: run_dir.RunDirectory
     plan: Plan
@@ -86,7 +86,7 @@ class _Waiter:
         self._ticket.unlink(missing_ok=True)
 
     def _look(self) -> list[float]:
-        """Begin the runs whose turn it is; return for each that waits how long, in seconds, until another look."""
+        """Begin the runs whose turn it is; return the others' seconds until a new look."""
         pauses = []
         for entry, verdict in self._use.verdicts():
             if entry.ticket != self._ticket.name:

@@ -1,4 +1,4 @@
-"""Have hosts set up that wait for it, all at the same time, and tell the job what comes of it."""
+"""Have hosts that wait for it set up, all at once, and tell the job the result."""
 
 from functools import partial
 from typing import Any
@@ -67,7 +67,7 @@ class HostSetup(Watcher):
         mailbox.call_at(mailbox.now() + _NOTICED_AFTER, self._tell)
 
     def _setups_on(self, state: HostState) -> dict[SetupPlan, TaskPlan]:
-        """Return what has to be there, each with a task that needs it: on a spare host, for any that may move there."""
+        """Return a host's setups, each with a task; a spare has those that may move there."""
         plan = self.job.original
         there = (
             [attempts.task_on(plan, task, state.host) for task in plan.processes()]

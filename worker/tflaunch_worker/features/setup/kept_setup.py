@@ -1,4 +1,4 @@
-"""Where setups are kept: one directory for each content, below tflaunch's home on the host.
+"""Keep setups on a host, a directory for each content, below tflaunch's home.
 
 A directory has a lock, the log of the last build, and builds, each with a random name that is never used again. A link,
 the *mark*, names the build that is whole. It is made by one atomic step when its build has ended well, and no process
@@ -45,12 +45,12 @@ def mark(place: str, build: str) -> None:
 
 
 def open_lock(place: str) -> int:
-    """Return a descriptor of the lock, which is not held yet; raises OSError if the directory is gone."""
+    """Return a descriptor of the free lock; raise OSError if the directory is gone."""
     return os.open(os.path.join(place, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def take(lock: int, place: str, how: int = fcntl.LOCK_EX) -> bool | None:
-    """Take the lock if it is free; return None if the directory has been removed meanwhile, and made again."""
+    """Take the lock if it is free; None: the directory was removed and made again."""
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -62,7 +62,7 @@ def take(lock: int, place: str, how: int = fcntl.LOCK_EX) -> bool | None:
 
 
 def use(place: str, build: str) -> int | None:
-    """Keep a build from being removed until the returned descriptor is closed; return None if it is not there."""
+    """Keep a build until the returned descriptor is closed; None: there is none."""
     with suppress(OSError):
         lock = open_lock(place)
         if take(lock, place, fcntl.LOCK_SH) and marked(place) == build:

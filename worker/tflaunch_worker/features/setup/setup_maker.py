@@ -1,4 +1,4 @@
-"""Make a setup, in a process of its own: find out whether this host has it, or run its commands.
+"""Make a setup in a process of its own: find it on this host, or run its commands.
 
 They run in the directory of a build, which has a link to each entry of the code, but `.venv`: relative paths mean the
 same as in the code, and what they make stays outside of it. The links go when the build is whole, as the code is that
@@ -37,7 +37,7 @@ _ASK_VERSION = ("-S", "-E", "-c", "import sys; print(sys.version)")
 
 
 class Order(NamedTuple):
-    """What is to be made: ``command`` has the interpreter and the commands as its words, ``files`` are paths."""
+    """A setup to make; ``command``: interpreter and commands; ``files``: paths."""
 
     command: spawn.Command
     files: tuple[str, ...]
@@ -45,7 +45,7 @@ class Order(NamedTuple):
 
 
 class _SetupError(Exception):
-    """Raised if it cannot be made; the message is one sentence. ``log`` is the file with the output of a command."""
+    """Raised with a sentence if it cannot be made; ``log``: the file with the output."""
 
     def __init__(self, message: str, log: str = "") -> None:
         super().__init__(message)
@@ -95,7 +95,7 @@ def _hash_of(path: str) -> str:
 
 
 def _files_of(order: Order) -> Iterator[str]:
-    """Yield the files on which the setup depends: the given ones, and those that its commands name."""
+    """Yield the files of a setup: the given ones and those that its commands name."""
     workdir = order.command.workdir
     for path in order.files:
         if not os.path.isfile(os.path.join(workdir, path)):
@@ -111,7 +111,7 @@ def _files_of(order: Order) -> Iterator[str]:
 
 
 def _find_or_make(order: Order, place: str, settings: TaskSettings, until: float) -> str:
-    """Return the name of the build that is whole, after making it unless somebody else does."""
+    """Return the name of the whole build, made here unless another process makes it."""
     while True:
         os.makedirs(place, mode=0o700, exist_ok=True)
         build = kept_setup.marked(place)
@@ -167,7 +167,7 @@ def _build(order: Order, place: str, settings: TaskSettings, until: float) -> st
 
 
 def _with_python(text: str, python: str) -> str:
-    """Return a command whose first word, if it is `python`, is this host's interpreter."""
+    """Return a command; `python`, as its first word, becomes this host's interpreter."""
     return re.sub(r"^python3?(?=\s|$)", lambda _: shlex.quote(python), text) if "/" in python else text
 
 
@@ -217,7 +217,7 @@ def _last_lines(path: str) -> list[str]:
 
 
 def _first_for_tasks(work: str, code: str) -> dict[str, list[str]]:
-    """Return what comes first in variables of tasks: the programs, and what was installed as editable."""
+    """Return what comes first in tasks' variables: programs, and editable installs."""
     environment = os.path.join(work, _ENVIRONMENT)
     programs = os.path.join(environment, "bin")
     if not os.path.isdir(programs):

@@ -1,4 +1,4 @@
-"""The setups of this host's tasks: each is made in a fork, and found by the tasks for which it was asked."""
+"""Make the setups of this host's tasks, each in a fork, for the tasks to find."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Setups(Service):
         self._used: dict[str, int] = {}
 
     def set_up(self, call: Call, message: dict[str, Any]) -> None:
-        """Make a setup, unless this host has it; ``argv``: the interpreter and the commands.
+        """Make a setup, unless it is there; ``argv``: the interpreter and the commands.
 
         It is answered with the problem, or "", the last lines of output, and the file with all of it.
         """
@@ -77,7 +77,7 @@ class Setups(Service):
         started.add(keeper)
 
     def _use(self, place: str, build: str) -> bool:
-        """Keep a setup from being removed while this agent lives; return False if it is gone."""
+        """Keep a setup while this agent lives; return False if it is gone."""
         if place not in self._used:
             lock = kept_setup.use(place, build)
             if lock is None:
@@ -86,7 +86,7 @@ class Setups(Service):
         return True
 
     def _kill_left(self) -> None:
-        """Kill what a killed keeper has left: it can write only where nobody looks, but it uses the host."""
+        """Kill what a killed keeper has left: it harms no setup, but it uses the host."""
         for _ in range(_MOST_ROUNDS):
             left = [pid for pid in self.agent.host.adopted.below() if orphans.task_of(pid) == _TASK]
             for pid in left:
@@ -107,7 +107,7 @@ class Setups(Service):
 
 
 def _be_keeper(answer: int) -> None:
-    """Make this fork adopt orphans, hold nothing of the agent's, and get TERM if that dies."""
+    """Let this fork adopt orphans, hold nothing of the agent's, and end with it."""
     process_state.close_all_but([answer, 2])
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
     linux.die_with_parent(signal.SIGTERM)
