@@ -57,7 +57,7 @@ Cores = Annotated[
 ]
 Memory = Annotated[str, matching(r"[1-9][0-9]{0,6}(Mi|Gi)", 'memory such as "512Mi" or "4Gi"')]
 NodeFeature = Annotated[
-    str, matching(r"/?[A-Za-z0-9][A-Za-z0-9._/=-]*", 'a feature such as "a100", or a label such as "disk=ssd"')
+    str, matching(r"[A-Za-z0-9][A-Za-z0-9._/=-]*", 'a feature such as "a100", or a label such as "disk=ssd"')
 ]
 MountPath = Annotated[str, matching(r"/[^:\s]+", 'a path in the container such as "/data"')]
 Volume = Annotated[
