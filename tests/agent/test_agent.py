@@ -243,24 +243,6 @@ def test_without_a_supervisor_everything_ends_with_the_lease(new_agent: Agent, l
         wait_gone(pid)
 
 
-@pytest.mark.parametrize("victims", ["agent", "guard", "both"])
-def test_nothing_survives_kill_9_of_the_agent(new_agent: Agent, victims: str) -> None:
-    """The guard ends what the agent leaves; without it the agent does; without both, the kernel does."""
-    new_agent.talk.hello(lease=PATIENCE, grace=0.2)
-    new_agent.talk.start(
-        "worker:0", "sh", "-c", "trap '' TERM; " + (PRINT_PIDS if victims != "both" else "echo $$; exec sleep 9999")
-    )
-    pids = pids_of(new_agent.talk, "worker:0")
-    guard_pid, agent_pid = new_agent.pids()
-    for pid in {"agent": [agent_pid], "guard": [guard_pid], "both": [guard_pid, agent_pid]}[victims]:
-        os.kill(pid, signal.SIGKILL)
-    for pid in pids:
-        wait_gone(pid)
-    new_agent.link.close()  # otherwise a living agent waits for us to read the output
-    for pid in (guard_pid, agent_pid):
-        wait_gone(pid)
-
-
 def test_a_drained_agent_starts_no_further_task(new_agent: Agent) -> None:
     """The order may have been sent before the drain was heard of."""
     new_agent.talk.hello(grace=PATIENCE)

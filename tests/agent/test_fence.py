@@ -16,7 +16,7 @@ from support.waiting import PATIENCE
 from tflaunch_worker import event_loop, wire
 from tflaunch_worker.agent.network import fence as fences
 from tflaunch_worker.agent.network import listening_sockets, netlink, peers
-from tflaunch_worker.agent.network.ports import Ports
+from tflaunch_worker.agent.network.ports import FIRST_LOOK, Ports
 
 CLUSTER = ["127.0.0.1", "::1"]
 OUTSIDER = "127.0.0.2"
@@ -84,6 +84,7 @@ def test_outsiders_never_reach_a_task(agent: Agent) -> None:
     refused = [message for message in agent.talk.heard if message["kind"] == "outsider_refused"]
     assert [(one["task"], one["source"]) for one in refused] == [("worker:0", OUTSIDER)]
     assert not [message for message in agent.talk.heard if message["kind"] == "port_unfenced"]
+    assert [message["attempt"] for message in agent.talk.heard if message["kind"] == "port_opened"] == [0, 1, 2]
 
 
 @needs_ipv6
@@ -102,12 +103,13 @@ def test_connections_of_a_killed_task_keep_no_port(agent: Agent) -> None:
 
 @needs_ipv6
 def test_a_fence_does_not_count_as_a_task_that_listens(agent: Agent) -> None:
-    """Its socket listens on the port before the task does; the same look finds the port of another task open."""
+    """Its socket listens on the port before the task does; later looks find the port of another task open."""
     agent.talk.say("hold_ports", ports={"worker:0": 0, "worker:1": 0})
     ports = agent.talk.wait_for("ports_held")["ports"]
     admit(agent, CLUSTER)
     agent.talk.start("worker:0", "sleep", "9999", port=ports["worker:0"])
-    agent.talk.start("worker:1", sys.executable, "-c", SERVER, str(ports["worker:1"]), port=ports["worker:1"])
+    late = f"import time\ntime.sleep({3 * FIRST_LOOK})\n{SERVER}"
+    agent.talk.start("worker:1", sys.executable, "-c", late, str(ports["worker:1"]), port=ports["worker:1"])
     assert agent.talk.wait_for("port_opened")["task"] == "worker:1"
 
 

@@ -62,14 +62,18 @@ def test_the_next_attempt_starts_without_it(agent: Agent) -> None:
 
 
 def test_a_kill_does_not_wait(agent: Agent) -> None:
-    """The second Ctrl-C ends a task whose file is on a slow link."""
-    agent.talk.start(TASK, "sh", "-c", LEAVE, order=WANTED)
-    arrived(agent.talk)
-    agent.talk.say("stop_task", task=TASK, attempt=0, grace=0)
-    agent.talk.wait_for("task_gone")
-    agent.talk.acknowledge((FILE, 0, 8, True))  # late, as it was on its way
+    """The second Ctrl-C ends a task whose file is on a slow link, and no other; the end of the run ends all."""
+    for task in (TASK, "worker:1"):
+        agent.talk.start(task, "sh", "-c", LEAVE, order=WANTED)
+        agent.talk.wait_for("output", task=f"{task}/outcome")
+    agent.talk.say("stop_task", task="worker:1", attempt=0, grace=0)
+    agent.talk.wait_for("task_gone", task="worker:1")
+    agent.talk.acknowledge(("worker:1/outcome", 0, 8, True))  # late, as it was on its way
     agent.talk.keep_alive()
     agent.talk.wait_for("alive")
+    assert [message["task"] for message in agent.talk.heard if message["kind"] == "task_gone"] == ["worker:1"]
+    agent.talk.say("leave", grace=0)
+    agent.talk.wait_for("task_gone", task=TASK)
 
 
 # ---- offered by the supervisor

@@ -512,7 +512,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.left_files.LeftFiles.bring",
         "        if not left:\n            stored()\n",
         "        stored()\n",
-        Suite("unit/test_left_files.py"),
+        Suite("agent/test_files.py::test_it_waits_for_another_link"),
     ),
     "a task does not know its directory": Edit(
         "tflaunch_worker.agent.task_env.TaskEnvironments.command",
@@ -521,7 +521,10 @@ MUTANTS: Mapping[str, Edit] = {
         Suite("agent/test_agent.py::test_a_task_has_a_clean_start"),
     ),
     "a port that is open is not reported": Edit(
-        "tflaunch_worker.agent.network.ports.PortWatch._look", "self._schedule()", "pass", Suite("unit/test_ports.py")
+        "tflaunch_worker.agent.network.ports.PortWatch._look",
+        "self._schedule()",
+        "pass",
+        Suite("agent/test_fence.py::test_a_fence_does_not_count_as_a_task_that_listens"),
     ),
     "usage is reported for the first attempt": Edit(
         "tflaunch_worker.agent.agent.Agent._answer_measures",
@@ -585,7 +588,7 @@ MUTANTS: Mapping[str, Edit] = {
         "tflaunch_worker.agent.daemon._watch_signals",
         "if not ENDING.isdisjoint(os.read(reader, 4096)):",
         'if os.read(reader, 4096) == b"":',
-        Suite("agent/test_agent.py::test_nothing_survives_kill_9_of_the_agent"),
+        Suite("agent/test_task_processes.py::test_nothing_of_a_family_survives"),
     ),
     "an argument in an order may contain a NUL": Edit(
         "tflaunch_worker.agent.orders.word", "in value:", 'in "":', Suite("unit/test_hostile_agents.py")

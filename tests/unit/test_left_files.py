@@ -9,9 +9,8 @@ import pytest
 from tflaunch.agents.output import Output
 from tflaunch.agents.replies import ExpectedReplies
 from tflaunch.store.left_files import LeftFileStore, path_of
-from tflaunch_worker import wire
 from tflaunch_worker.agent import left_files as of_agent
-from tflaunch_worker.agent.task_output import Gap, Stream
+from tflaunch_worker.agent.task_output import Gap
 
 FILE = "worker:0/outcome"
 PATH = "worker:0", 0, "outcome"
@@ -92,23 +91,6 @@ class TestSupervisor:
         assert not list(tmp_path.iterdir())
 
 
-class Link:
-    """The link of an agent to a supervisor that stores nothing."""
-
-    def __init__(self) -> None:
-        self.streams: list[Stream] = []
-
-    def add(self, stream: Stream) -> None:
-        self.streams.append(stream)
-
-    def has_output(self, stream: Stream) -> None:
-        """Nothing is sent."""
-
-    def drop(self, stream: Stream) -> None:
-        self.streams.remove(stream)
-        stream.close()
-
-
 class TestAgent:
     def test_only_a_file_of_the_size_is_one(self, tmp_path: Path) -> None:
         """A pipe would block the agent, a link could lead anywhere."""
@@ -128,24 +110,3 @@ class TestAgent:
         os.mkfifo(tmp_path / "pipe")
         for name in ("missing", "large", "directory", "link", "pipe"):
             assert of_agent.find_left_file(str(tmp_path / name), 5) is None
-
-    def test_nobody_takes_it(self, tmp_path: Path) -> None:
-        """A task that is killed without grace, or whose agent leaves, does not wait."""
-        path = tmp_path / "outcome"
-        link: Any = Link()
-        files = of_agent.LeftFiles(lambda *about: of_agent.find_left_file(str(path), about[2]), link, lambda: 1.0)
-        gone: list[str] = []
-        for task in ("worker:0", "worker:1"):
-            path.write_bytes(b"value")
-            files.want(task, {"outcome": 5})
-            files.bring(task, 0, lambda task=task: gone.append(task))  # type: ignore[misc]
-        assert gone == []
-        ((head, body),) = wire.Decoder().feed(link.streams[0].next_frame())
-        assert (head["task"], head["times"], body) == (FILE, [[0, 1.0]], b"value")
-        files.give_up("worker:1")
-        assert gone == ["worker:1"]
-        files.give_up()
-        files.give_up()
-        assert gone == ["worker:1", "worker:0"]
-        files.bring("worker:2", 0, lambda: gone.append("worker:2"))
-        assert gone[2:] == ["worker:2"]
