@@ -126,8 +126,9 @@ def wait_until_written(agent: Agent) -> None:
 
 STUB = """#!/bin/sh
 case "$1" in
-  --query-compute-apps=*) echo "{pid}, GPU-1, 300"; echo "{pid}, GPU-2, 24"; echo "1, GPU-2, 5" ;;
-  *) echo "GPU-1, 90"; echo "GPU-2, 30"; echo "nonsense" ;;
+  --query-compute-apps=*) echo "{pid}, GPU-1, 300"; echo "{pid}, GPU-2, 24"; echo "1, GPU-2, 5"; echo "x, GPU-1, 1"
+    echo "{pid}, GPU-3, [N/A]" ;;
+  *) echo "GPU-1, 90"; echo "GPU-2, 30"; echo "GPU-3, [N/A]"; echo "nonsense" ;;
 esac
 """
 

@@ -80,6 +80,18 @@ def test_a_package_that_fails_costs_no_run(launch: Launch, moment: str) -> None:
     assert (shown.returncode, shown.stderr) == (0, f"{sentence}tflaunch_broken.py, line 10)\n")
 
 
+def test_a_package_that_cannot_be_imported_is_left_out(launch: Launch) -> None:
+    """With one sentence; the other commands remain."""
+    del launch.env[RAISE_FAULTS]
+    install_feature(launch, "broken", "import nothing_like_this\n")
+    shown = launch.succeed("help")
+    assert "\n  down " in shown.stdout
+    assert shown.stderr == (
+        "tflaunch: warning: the feature broken has failed and is left out: "
+        "ModuleNotFoundError: No module named 'nothing_like_this' (tflaunch_broken.py, line 1)\n"
+    )
+
+
 DECLARED = """
 from tflaunch.feature import Feature
 

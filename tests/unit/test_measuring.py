@@ -36,14 +36,6 @@ def test_children_and_members_of_the_session_are_the_tasks() -> None:
         assert owners == {20: "a", 21: "a", 22: "a", 23: "a", 30: "b", 31: "b"}
 
 
-def test_gpus_are_those_on_which_a_task_runs() -> None:
-    figures: dict[str, dict[str, float]] = {"a": {}, "b": {}, "c": {}}
-    processes = [["20", "G1", "100"], ["21", "G2", "50"], ["30", "G2", "[N/A]"], ["99", "G1", "7"], ["x", "G", "1"]]
-    rows = {"processes": processes, "gpus": [["G1", "80"], ["G2", "20"], ["G3", "[N/A]"]]}
-    usage.add_gpus(figures, {20: "a", 21: "a", 30: "b"}, rows)
-    assert figures == {"a": {"gpu_bytes": 150 * 2**20, "gpu_percent": 50.0}, "b": {"gpu_percent": 20.0}, "c": {}}
-
-
 # ---- when bytes were read
 
 

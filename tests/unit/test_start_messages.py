@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.job_history import HERE, History, Willing
+from support.job_history import History, Willing
 from support.specs import clustered
 from tflaunch.core import replay
 from tflaunch.core.event_records import from_record
@@ -18,7 +18,7 @@ from tflaunch.core.events import (
     TaskStarted,
 )
 from tflaunch.core.job_state import Phase
-from tflaunch.core.states import CODE, NETWORK
+from tflaunch.core.states import CODE
 from tflaunch.errors import EXIT_PREFLIGHT
 from tflaunch.explain import summary
 from tflaunch.plan import serialize
@@ -83,26 +83,6 @@ def test_a_host_to_which_the_code_cannot_be_brought_ends_the_job() -> None:
 
 
 # ---- private networks
-
-
-def private_job() -> History:
-    return History(clustered({"worker": 2}, network="private"))
-
-
-def test_a_host_without_private_networks_ends_the_job() -> None:
-    history = private_job().happens(HostJoined(HERE), HostRefused(HERE, NETWORK, "user.max_user_namespaces is 0"))
-    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 3)
-    assert history.culprit.message.splitlines() == [
-        '"network": "private" is not possible on localhost: user.max_user_namespaces is 0',
-        'allow it there, or write "network": "fenced", which keeps other hosts out but not users of this one',
-    ]
-
-
-def test_a_network_without_a_way_out_is_told_before_the_start() -> None:
-    history = private_job()
-    told = history.told(HostJoined(HERE, "", "no pasta"))
-    assert told == ["warning: tasks have no way out of the private network of localhost: no pasta"]
-    assert history.job.phase is Phase.PREPARING
 
 
 def test_a_journal_of_an_earlier_version_can_be_read() -> None:

@@ -81,6 +81,7 @@ def test_what_warm_servers_are_for() -> None:
     for off in ({"warm": 0}, {"command": ["sh", "train.sh"]}):
         assert Preloading().recipe(planned({**spec, **off}), "localhost") is None
     assert planned({**spec, "warm": 0}).preload == ("auto",)
+    assert planned({**spec, "preload": []}).preload == ()
     there = {**spec, "cluster": {"worker": ["h1:22", "h2:22"]}, "hosts": {"h1": {"docker": "c"}, "h2": {"ssh": "u@h2"}}}
     known = [Preloading().recipe(planned(there), host) for host in ("h1", "h2")]
     assert known[0] is None
@@ -138,8 +139,3 @@ def test_from_the_second_attempt_on_one_task_is_enough() -> None:
     """What is imported for it makes the next start fast."""
     plan = planned({**ALIKE, "cluster": {"worker": ["h1", "h2"]}})
     assert {Preloading().order(plan, task, is_first=False)["preload"] for task in plan.tasks} == {("auto",)}
-
-
-def test_warm_servers_import_tensorflow_where_no_modules_are_named() -> None:
-    assert planned({**ALIKE, "warm": "10m"}).preload == ("tensorflow",)
-    assert planned({**ALIKE, "warm": "10m", "preload": []}).preload == ()
