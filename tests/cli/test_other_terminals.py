@@ -168,7 +168,9 @@ def test_ps_names_a_server_that_has_ended_while_the_chief_trains(launch: Launch)
     wait_until(lambda: launch.records("task_gone", task="ps:0"))
     shown = launch.run("ps")
     assert re.search(r"^ps:0 +succeeded", shown.stdout, re.MULTILINE)
-    assert "ps:0 ended with code 0, though the job still needs it; end the program of a server" in shown.stderr
+    sentence = "ps:0 ended with code 0, though the job still needs it; end the program of a server"
+    assert sentence in shown.stderr
+    assert sentence in launch.run("explain").stdout
     launch.succeed("down", "-t", "0")
 
 

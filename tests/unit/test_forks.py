@@ -9,7 +9,6 @@ from support.specs import clustered
 from tflaunch.core.actions import StartTask
 from tflaunch.core.events import PortOpened, PortsHeld, TaskStarted
 from tflaunch.core.job_state import Phase
-from tflaunch.explain import causes
 
 SEGV, ABRT, KILL, TERM = 11, 6, 9, 15
 WHY = "worker:0 ended with SIGSEGV after it was forked from a process that had imported tensorflow"
@@ -44,14 +43,6 @@ def test_a_crash_of_a_fork_costs_no_restart(end: dict[str, Any], most: int) -> N
     ordered = starts(history)
     assert len(ordered) == 2
     assert all("forked from a process" in action.unforked for action in ordered)
-
-
-def test_it_is_named() -> None:
-    history = fails(forked(), **CRASH)
-    said = causes.describe(history.culprit, history.job.plan)
-    ordinary = "it was forked from a process that had imported tensorflow, and starts in the ordinary way now"
-    assert said == f"worker:0 was killed by SIGSEGV; {ordinary}"
-    assert {action.unforked for action in starts(history)} == {WHY}
 
 
 def test_it_happens_once() -> None:

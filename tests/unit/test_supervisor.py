@@ -37,16 +37,6 @@ from tflaunch.core.events import (
 )
 from tflaunch.core.job_state import Phase
 from tflaunch.explain import summary
-from tflaunch.plan.attempts import addresses
-
-
-def test_ports_are_held_before_anything_starts() -> None:
-    history = History(clustered({"worker": ["localhost:2222", "localhost"]})).happens(HostJoined(HERE))
-    assert history.actions == [HoldPorts(HERE, {"worker:0": 2222, "worker:1": 0})]
-    history.happens(PortsHeld(HERE, {"worker:0": 2222, "worker:1": 12345}))
-    assert history.actions == [StartTask(HERE, "worker:0", 0), StartTask(HERE, "worker:1", 0)]
-    assert addresses(history.job.plan) == {"worker": ["localhost:2222", "localhost:12345"]}
-
 
 HELD, GONE = PortsHeld(HERE, {"worker:0": 1}), TaskGone(HERE, "worker:0", 0)
 
@@ -100,15 +90,6 @@ def test_tasks_that_exit_with_0_while_a_signal_is_explained_are_not_done() -> No
     assert (told.job.phase, told.job.exit_code) == (Phase.ENDED, 143)
     told.job = silent
     assert (told.wait().job.phase, told.job.exit_code) == (Phase.ENDED, 0)
-
-
-def test_a_parameter_server_job_is_done_with_its_chief() -> None:
-    """Worker and ps never end by themselves: they are stopped, and their signals are not failures."""
-    history = parameter_server().ends("chief:0")
-    assert set(history.stopped()) == {"worker:0", "worker:1", "ps:0"}
-    for task in ("worker:0", "worker:1", "ps:0"):
-        history.ends(task, None, 15)
-    assert (history.job.phase, history.job.exit_code) == (Phase.ENDED, 0)
 
 
 def test_the_evaluator_gets_time_after_success() -> None:
@@ -204,20 +185,6 @@ def test_ctrl_c_gives_grace_a_second_one_kills_and_the_third_waits_for_nothing()
     history.job = stopping
     history.happens(Interrupted(2))
     assert (history.job.phase, history.job.exit_code, len(history.job.unended())) == (Phase.ENDED, 125, 1)
-
-
-def test_the_deadline_ends_the_job_with_124() -> None:
-    """It is the culprit, and the job is not retried."""
-    history = mirrored(1, timeouts={"deadline": 50}).wait()
-    assert history.culprit.name == "deadline"
-    assert history.ends("worker:0", None, 15).job.exit_code == 124
-
-
-def test_the_finish_limit_counts_from_the_first_clean_exit() -> None:
-    """Uneven data leaves one worker blocked in a collective operation."""
-    history = mirrored(2, timeouts={"finish": 20}).ends("worker:0").wait()
-    assert "worker:1" in history.culprit.message
-    assert history.ends("worker:1", None, 9).job.exit_code == 124
 
 
 # ---- preemption

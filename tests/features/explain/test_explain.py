@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.job_history import HERE, parameter_server
-from support.launch import PATIENCE, Launch
-from tflaunch.core.events import TaskExited
-from tflaunch.features.explain.explanation import explain_run
+from support.launch import Launch
 
 pytestmark = pytest.mark.cli
 
@@ -50,27 +47,6 @@ def test_a_failure_is_explained_with_its_evidence(launch: Launch) -> None:
     assert f"next: {found['next'][0]}\n" in shown
 
 
-def test_a_live_run_and_one_whose_supervisor_was_killed(launch: Launch) -> None:
-    """What it says to do next is done: the run is taken over."""
-    launch.detach(launch.shell("echo on; sleep 600", strategy="none", timeouts={"lease": 60}))
-    launch.wait_for_log("worker:1", "on")
-    alive = explained(launch)
-    assert (alive["state"], alive["exit_code"]) == ("running", None)
-    assert alive["sentence"].startswith("no step was reported yet, after ")
-    assert launch.run("explain").stdout.startswith(f"{alive['run']}: first step: no step was reported yet, after ")
-    supervisor = launch.supervisor()
-    supervisor.kill()
-    supervisor.wait(PATIENCE)
-    lost = explained(launch)
-    assert lost["sentence"].startswith("its supervisor was killed; its tasks live on for ")
-    (resume,) = lost["next"]
-    launch.succeed(*shlex.split(resume)[1:])
-    launch.succeed("down")
-    stopped = explained(launch)
-    assert (stopped["state"], stopped["exit_code"]) == ("stopped", 143)
-    assert stopped["culprit"]["task"] is None
-
-
 def test_what_has_just_failed_is_explained_and_shown_first(launch: Launch) -> None:
     """Unless a run has begun since: `explain` and `logs` without RUN, and `logs -f`, which is about the live one."""
     lives = launch.shell("echo lives; exec sleep 600", strategy="none")
@@ -84,11 +60,5 @@ def test_what_has_just_failed_is_explained_and_shown_first(launch: Launch) -> No
     launch.succeed("down", "job")
     assert explained(launch)["run"].startswith("later-")
     launch.succeed("down")
-
-
-def test_the_sentence_of_a_live_run_names_servers_that_have_ended() -> None:
-    history = parameter_server().happens(TaskExited(HERE, "ps:0", 0, 0, None, 0.0))
-    told = explain_run(history.job, history.status(), lambda *_: [], history.known)
-    assert told.sentence.startswith(
-        f"{history.status().because}; ps:0 ended with code 0, though the job still needs it; "
-    )
+    stopped = explained(launch)
+    assert (stopped["state"], stopped["exit_code"], stopped["culprit"]["task"]) == ("stopped", 143, None)

@@ -5,7 +5,6 @@ import json
 import re
 from pathlib import Path
 
-import click
 import jsonschema
 import pytest
 
@@ -97,9 +96,3 @@ def test_the_schema_in_the_package_is_that_of_the_model() -> None:
     for roles in ROLES[::40]:
         text = OPTIONAL.sub("", written(roles, ".yaml", COMMANDS[0]))
         jsonschema.validate(parsed(text, ".yaml"), json.loads(schema.FILE.read_text(encoding="utf-8")))
-
-
-@pytest.mark.parametrize("roles", [ClusterOptions(0), ClusterOptions(2, ps=1), ClusterOptions(4, "h1:2")])
-def test_a_cluster_that_cannot_train_is_refused(roles: ClusterOptions) -> None:
-    with pytest.raises(click.UsageError, match=r"^(-n 0 |--ps needs |-n 4 is more)"):
-        cluster_of(roles)

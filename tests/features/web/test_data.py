@@ -23,15 +23,8 @@ VIEWERS = 300
 SECRETS = ("correct-horse-battery", "staple-horse-battery")
 
 
-@pytest.fixture(scope="module")
-def live_run(place: Launch) -> Iterator[str]:
-    """A run that goes on until the tests of this module have ended."""
-    run = begin(place, TRAINING, name="live")
-    yield run
-    assert place.run("down", "-t", "0", run).returncode == 0
-
-
-def test_logs_and_stacks_are_asked_for(server: Server, live_run: str, failed_run: str) -> None:
+def test_logs_and_stacks_are_asked_for(server: Server, place: Launch, failed_run: str) -> None:
+    live_run = begin(place, TRAINING, name="live")
     found = server.get(api(live_run, "search?text=STEP+1+&logs=worker:0"))
     assert [line[1:] for line in found["lines"]] == [["worker:0", 0, "step 1 of worker:0"]]
     assert not found["has_more"]
@@ -39,6 +32,7 @@ def test_logs_and_stacks_are_asked_for(server: Server, live_run: str, failed_run
     assert [line[1] for line in everywhere["lines"]] == ["worker:2"]
     stacks = server.get(api(live_run, "stacks"))
     assert (stacks["sentence"] != "", {task["task"] for task in stacks["tasks"]}) == (True, {"worker:0", "worker:1"})
+    place.succeed("down", "-t", "0", live_run)
 
 
 def test_requests_reach_the_supervisor(server: Server, place: Launch) -> None:
