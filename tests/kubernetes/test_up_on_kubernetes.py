@@ -4,8 +4,8 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -144,32 +144,20 @@ time.sleep(9999 if os.environ["TFLAUNCH_ATTEMPT"] == "0" else 0)
 """
 
 
-def test_a_drained_node_lets_tasks_save_and_costs_no_restart(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    process = launch.start("up", spec(tmp_path, SAVES))
-    read_errors_until(process, "tflaunch: run ")
-    for task in ("worker:0", "worker:1"):
-        launch.wait_for_log(task, "attempt 0")
-    try:
-        kube.kubectl("drain", "node-0", "--force", "--pod-selector=tflaunch/run")
-        read_errors_until(process, "its pod has no node")
-    finally:
-        kube.kubectl("uncordon", "node-0")
-    _, errors = wait_for_end(process)
-    log = launch.log("worker:0")
-    assert log.index("saved") < log.index("attempt 1")
-    assert "of 3" not in errors  # a restart that is charged is "1 of 3"
-
-
-def test_a_node_that_shuts_down_lets_tasks_save_and_costs_no_restart(
-    kube: Kube, launch: Launch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("emptied", "cause"),
+    [(Kube.drained, "its pod has no node"), (Kube.shutting_down, "its node node-0 is shutting down")],
+)
+def test_a_node_that_is_emptied_lets_tasks_save_and_costs_no_restart(
+    kube: Kube, launch: Launch, tmp_path: Path, emptied: Callable[[Kube], AbstractContextManager[None]], cause: str
 ) -> None:
-    """The kubelet ends the pods, because logind has announced it."""
+    """By kubectl, or by its kubelet, to which logind has announced a shutdown."""
     process = launch.start("up", spec(tmp_path, SAVES))
     read_errors_until(process, "tflaunch: run ")
     for task in ("worker:0", "worker:1"):
         launch.wait_for_log(task, "attempt 0")
-    with kube.shutting_down():
-        read_errors_until(process, "its node node-0 is shutting down")
+    with emptied(kube):
+        read_errors_until(process, cause)
     _, errors = wait_for_end(process)
     log = launch.log("worker:0")
     assert log.index("saved") < log.index("attempt 1")

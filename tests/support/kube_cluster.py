@@ -19,7 +19,6 @@ import psutil
 from typing_extensions import Self
 
 from support.kube.launcher_image import make_launcher_image
-from support.kube.logind import Logind
 from support.launch import LONG
 from support.needs import lack, need
 from support.sshd import DIE_WITH_US
@@ -32,6 +31,7 @@ _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfl
 _BUILT = ("bin/.done", "images/pause.tar", "images/python.tar")
 _BUILD_PATIENCE = 3600
 _PORT = 16443
+_LOGIND = "org.freedesktop.login1.Manager"
 _GROUPS = "tflaunch-kube"
 _CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "systemd")
 
@@ -71,7 +71,6 @@ class Kube:
     def __enter__(self) -> Self:
         (self._directory / "log").mkdir(parents=True)
         (self._directory / "images").mkdir()
-        self._logind = Logind(self._directory / "logind.sock")
         make_launcher_image(_CACHE, self._directory / "images" / "tflaunch.tar", LAUNCHER_IMAGE)
         Path("/var/lib/kubelet").mkdir(parents=True, exist_ok=True)  # in its namespace, its own is mounted there
         self._run("bash", _HERE / "certificates.sh", self._directory / "pki", _PORT)
@@ -139,11 +138,22 @@ class Kube:
     @contextmanager
     def shutting_down(self) -> Iterator[None]:
         """Have the node shut down gracefully, which is called off in the end."""
-        self._logind.tell(is_shutting_down=True)
+        bus = f"--bus=unix:path={self._directory}/dbus.sock"
+        tell = ("dbus-send", bus, "--type=signal", "/org/freedesktop/login1", f"{_LOGIND}.PrepareForShutdown")
+        self._run(*tell, "boolean:true")
         try:
             yield
         finally:
-            self._logind.tell(is_shutting_down=False)
+            self._run(*tell, "boolean:false")
+
+    @contextmanager
+    def drained(self) -> Iterator[None]:
+        """Drain the node of the pods of runs."""
+        self.kubectl("drain", "node-0", "--force", "--pod-selector=tflaunch/run")
+        try:
+            yield
+        finally:
+            self.kubectl("uncordon", "node-0")
 
     def wait_until_empty(self, namespace: str = "default") -> None:
         kinds = "jobs,pods,statefulsets,services,controllerrevisions,serviceaccounts,roles,rolebindings,secrets"

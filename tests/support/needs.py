@@ -104,6 +104,8 @@ NEEDS = {
     ),
     "kubernetes": Need(
         "a real Kubernetes",
+        "dbus-daemon dbus-send",
+        "dbus python3-dbusmock",
         is_there=Path("/sys/fs/cgroup/cpuset").is_dir,
         remedy="TFLAUNCH_TEST_LONG=1 make test-kubernetes, on a machine with cgroups of version 1",
         also=("root",),

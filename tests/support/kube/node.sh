@@ -121,8 +121,14 @@ as() { echo "--kubeconfig=$PKI/$1.conf --authentication-kubeconfig=$PKI/$1.conf 
 start controller-manager kube-controller-manager $(as cm) --service-account-private-key-file="$PKI/sa.key" \
     --root-ca-file="$PKI/ca.crt" --use-service-account-credentials --leader-elect=false --cert-dir=/run/cm
 start scheduler kube-scheduler $(as sched) --leader-elect=false --cert-dir=/run/sched
-start kubelet env "DBUS_SYSTEM_BUS_ADDRESS=unix:path=$STATE/logind.sock" \
-    kubelet --config="$STATE/kubelet.yaml" --kubeconfig="$PKI/kubelet.conf" --hostname-override=node-0 \
+# A kubelet learns from systemd-logind that its node shuts down.
+export DBUS_SYSTEM_BUS_ADDRESS=unix:path=$STATE/dbus.sock
+start dbus dbus-daemon --session --nofork --nopidfile --address="$DBUS_SYSTEM_BUS_ADDRESS"
+start logind env LD_LIBRARY_PATH= /usr/bin/python3 -m dbusmock --system --template logind
+wait_for dbus-send --system --print-reply --dest=org.freedesktop.login1 /org/freedesktop/login1 \
+    org.freedesktop.DBus.Mock.AddProperty string:org.freedesktop.login1.Manager string:InhibitDelayMaxUSec \
+    variant:uint64:3600000000
+start kubelet kubelet --config="$STATE/kubelet.yaml" --kubeconfig="$PKI/kubelet.conf" --hostname-override=node-0 \
     --node-ip=10.77.0.1 --container-runtime=remote --cert-dir=/run/kubelet-pki \
     --container-runtime-endpoint=unix:///run/containerd/containerd.sock --pod-infra-container-image=lab/pause:1
 start proxy kube-proxy --kubeconfig="$PKI/proxy.conf" --hostname-override=node-0 --proxy-mode=iptables \
