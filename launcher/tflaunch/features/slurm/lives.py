@@ -25,6 +25,7 @@ EXTRA = "past_limit"
 """The extra of a run in which `choice` stands."""
 _ASKED, _ALLOWED = "asked", "allowed"
 _LONGEST_STAY = 120.0  # seconds: more time than `render.slurm.Ending` makes usual is not worth a name
+_SOON = 2.0  # seconds
 _LATE = 60.0  # seconds: slurmctld looks for jobs at their limits each 30 s (PERIODIC_TIMEOUT in its controller.c)
 _HOW = f'write "slurm": {{"{REQUEUE}": "{AT_LIMIT}"}} to let it go on in another job'
 
@@ -57,7 +58,7 @@ class PastLimit(Watcher):
         self._directory = supervision.config.directory.path
         self._choice = supervision.config.extras[EXTRA]
         self._number = jobs.job_of(self._directory) or ""
-        self._goes_on: bool | None = None  # None: not before the time limit
+        self._goes_on, self._left = False, 0.0
 
     def finish(self, run: Run) -> Findings | None:
         """Say whether it goes on."""
@@ -66,27 +67,32 @@ class PastLimit(Watcher):
             return None
         reason = self._why_not(run.job)
         self._goes_on = not reason
-        if reason:
-            return Findings([f"the run does not go on after its time limit: {reason}"])
-        return Findings([f"job {self._number} goes back into the queue, to go on from there"])
+        if self._goes_on:
+            return Findings([f"job {self._number} goes back into the queue, to go on from there"])
+        notes = [f"the run does not go on after its time limit: {reason}"]
+        self._left = self._until_limit()
+        if self._left:
+            notes.append(f"Slurm ends job {self._number} at its time limit, in {duration_words(self._left)}")
+        return Findings(notes)
 
     def follow_up(self, say: Callable[[str], None]) -> None:
-        """Put the job back, or let Slurm end it."""
-        if self._goes_on:
-            try:
-                put_back(self._number)
-            except jobs.SlurmError as error:
-                say(f"job {self._number} cannot be put back into the queue: {error}; start its spec again to go on")
-        elif self._goes_on is False:
-            self._await_limit(say)
+        """Put the job back, or leave its end to Slurm, for which it is then TIMEOUT and not FAILED."""
+        if self._left:
+            time.sleep(self._left + _LATE)  # until its TERM
+        if not self._goes_on:
+            return
+        try:
+            put_back(self._number)
+        except jobs.SlurmError as error:
+            say(f"job {self._number} cannot be put back into the queue: {error}; start its spec again to go on")
 
-    def _await_limit(self, say: Callable[[str], None]) -> None:
-        """Leave the end to Slurm: a job that ends earlier is FAILED there, not TIMEOUT."""
+    def _until_limit(self) -> float:
+        """Return the seconds until Slurm ends the job, 0 if it does so now, or too late to wait for."""
         with suppress(jobs.SlurmError):
-            job = jobs.find_job(self._number)
-            if job is not None and job.is_running and job.seconds_left <= _LONGEST_STAY:
-                say(f"Slurm ends job {self._number} at its time limit, in {duration_words(max(job.seconds_left, 0.0))}")
-                time.sleep(max(job.seconds_left, 0.0) + _LATE)  # until its TERM
+            job = jobs.find_job(self._number, patience=_SOON)
+            if job is not None and job.is_running and 0 < job.seconds_left <= _LONGEST_STAY:
+                return job.seconds_left
+        return 0.0
 
     def _why_not(self, job: Job) -> str:
         """Return why it does not go on; "" if it does."""
