@@ -37,6 +37,7 @@ def _says(kind: str, **fields: Any) -> dict[str, Any]:
 _SCRIPT: tuple[dict[str, Any], ...] = (
     _says("offer_files", is_first=True, is_last=True, files=[["a.py", 420, _HASH]], links=[]),
     _says("write_file", sha256=_HASH, offset=0, is_last=True),
+    _says("set_up", setup="7", files=["requirements.txt"], limit=60.0, **_COMMAND),
     _says("look_up_names", order=1, names=["b"]),
     _says("hold_ports", order=2, ports=_PORTS, private=False),
     _says("probe_peers", order=3, ports=_PORTS, peers={"worker:2": ["b", 2224]}, run="run", secret="s", patience=5),
@@ -68,7 +69,7 @@ _SCRIPT: tuple[dict[str, Any], ...] = (
     _says("look", order=10),
 )
 _CALLS = ("measure", "watch_memory", "profile_task", "gather_evidence", "attach_debugger",
-          "offer_files", "write_file", "find_checkpoint", "read_checkpoint", "store_checkpoint",
+          "offer_files", "write_file", "set_up", "find_checkpoint", "read_checkpoint", "store_checkpoint",
           "write_checkpoint", "place_checkpoint", "leave_marks")  # fmt: skip
 _BODIES = (({"kind": "set_cluster", "order": 4}, _CLUSTER), ({"kind": "set_fence", "order": 5}, _ADDRESSES))
 

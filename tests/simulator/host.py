@@ -203,7 +203,8 @@ class SimAgentHost:
         self._host = host
         self._loop = loop
         self._zygotes = SimZygotePool(host, loop)
-        self._adopted = task_processes.Adopted()
+        self.adopted = task_processes.Adopted()
+        self.settings = None
 
     def addresses(self) -> list[str]:
         return ["127.0.0.1", self._host.address]
@@ -222,7 +223,7 @@ class SimAgentHost:
         return Stream(task, attempt, WatchedSpool(self._host, task, attempt), self._loop.now)
 
     def task(self, command: Command, stream: Stream, progress: None, listener: Any) -> Task:
-        processes = task_processes.TaskProcesses(stream.task, stream.attempt, command.env, self._adopted)
+        processes = task_processes.TaskProcesses(stream.task, stream.attempt, command.env, self.adopted)
         return Task(command, stream, processes, progress, self._loop, listener)
 
     def task_directory(self, name: str) -> str:

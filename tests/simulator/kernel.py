@@ -31,6 +31,7 @@ from tflaunch_worker.features.checkpoints import checkpoint_copies
 from tflaunch_worker.features.code import received_code
 from tflaunch_worker.features.hang import evidence
 from tflaunch_worker.features.memory import memory_reports
+from tflaunch_worker.features.setup import setups
 
 if TYPE_CHECKING:
     from simulator.hosts import SimHost
@@ -303,6 +304,17 @@ class _Offload:
         loop.call_at(loop.now() + host.world.rarely.uniform(0.001, 0.3), lambda: done(work()))
 
 
+class _KilledFork:
+    """offload: a fork whose work would start real programs is killed a little later."""
+
+    @staticmethod
+    def run_in_fork(
+        loop: Loop, work: Callable[[], Any], done: Callable[[Any], None], prepare: object
+    ) -> tuple[int, object]:
+        loop.call_at(loop.now() + 0.1, lambda: done(None))
+        return AGENT, prepare
+
+
 def _parent_of(process: Process) -> int:
     """Return the parent of a process: who has adopted it, if its first one is dead."""
     if process.parent is None:
@@ -330,6 +342,7 @@ _BY_NAME: tuple[tuple[str, object, tuple[Any, ...]], ...] = (
     ("listening_sockets", _Listeners, (ports,)),
     ("file_trees", TreeCalls(_there), (received_code,)),
     ("offload", _Offload, (received_code,)),
+    ("offload", _KilledFork, (setups,)),
     ("EvidenceCollector", SimEvidenceCollector, (evidence,)),
     ("VitalsReporter", SimVitals, (memory_reports,)),
     ("OomWatch", SimOomWatch, (memory_reports,)),
