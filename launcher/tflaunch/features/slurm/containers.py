@@ -1,5 +1,6 @@
 """Run agents and tasks in containers, by pyxis if srun has it, or by Apptainer."""
 
+import os
 import re
 import shlex
 import shutil
@@ -17,6 +18,7 @@ from tflaunch.store.run_dir import home
 
 _PROGRAM = "apptainer"
 _OPTION = "--container-image"
+_UNPACKED_WITHIN = 600.0  # seconds: pyxis gets and unpacks an image, of many GB, before anything starts in it
 _FILES = (".sif", ".sqsh")
 _REGISTRY = re.compile(r"([^/]*[.:][^/]*|localhost)/")
 _AS_ENROOT = r"\1#"
@@ -58,12 +60,15 @@ def pull_image(spec: Spec, directory: Path) -> None:
         return
     file = _pulled(image)
     private_files.make_directories(file.parent)
-    part = file.with_name(f"{file.name}.part")
+    part = file.with_name(f".{os.getpid()}-{file.name}")
     command = [_PROGRAM, "pull", "--force", str(part), f"docker://{image}"]
-    # no limit: it shows its progress, and Ctrl-C ends it
-    if subprocess.run(command, check=False).returncode != 0:
-        raise TflaunchError(f"container.image: `{shlex.join(command)}` failed, as it says above", EXIT_PREFLIGHT)
-    part.rename(file)
+    try:
+        # no limit: it shows its progress, and Ctrl-C ends it
+        if subprocess.run(command, check=False).returncode != 0:
+            raise TflaunchError(f"container.image: `{shlex.join(command)}` failed, as it says above", EXIT_PREFLIGHT)
+        part.rename(file)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def within_image(plan: Plan, spec: Spec, directory: Path) -> Plan:
@@ -79,7 +84,9 @@ def within_image(plan: Plan, spec: Spec, directory: Path) -> Plan:
         env = {name: value for name, value in process.env.items() if name != "PATH" or value in written}
         return process._replace(env=env)
 
-    return plan._replace(hosts=hosts).with_processes(in_container)
+    limit = max(plan.timeouts.connect, _UNPACKED_WITHIN) if _has_pyxis() else plan.timeouts.connect
+    timeouts = plan.timeouts._replace(connect=limit)
+    return plan._replace(hosts=hosts, timeouts=timeouts).with_processes(in_container)
 
 
 def _words(spec: Spec, directory: Path, workdirs: Sequence[str]) -> list[str]:
@@ -97,8 +104,7 @@ def _words(spec: Spec, directory: Path, workdirs: Sequence[str]) -> list[str]:
 
 
 def _file_of(image: str, directory: Path) -> Path | None:
-    path = directory / image
-    return path.absolute() if image.startswith("/") or image.endswith(_FILES) or path.exists() else None
+    return (directory / image).absolute() if image.startswith("/") or image.endswith(_FILES) else None
 
 
 def _is_to_pull(image: str, directory: Path) -> bool:
