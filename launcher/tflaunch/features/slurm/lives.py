@@ -76,7 +76,7 @@ class PastLimit(Watcher):
         return Findings(notes)
 
     def follow_up(self, say: Callable[[str], None]) -> None:
-        """Put the job back, or leave its end to Slurm, for which it is then TIMEOUT and not FAILED."""
+        """Put the job back, or let Slurm end it, as TIMEOUT and not as FAILED."""
         if self._left:
             time.sleep(self._left + _LATE)  # until its TERM
         if not self._goes_on:
@@ -87,7 +87,7 @@ class PastLimit(Watcher):
             say(f"job {self._number} cannot be put back into the queue: {error}; start its spec again to go on")
 
     def _until_limit(self) -> float:
-        """Return the seconds until Slurm ends the job, 0 if it does so now, or too late to wait for."""
+        """Return the seconds until Slurm ends the job; 0: it does so now, or too late."""
         with suppress(jobs.SlurmError):
             job = jobs.find_job(self._number, patience=_SOON)
             if job is not None and job.is_running and 0 < job.seconds_left <= _LONGEST_STAY:
