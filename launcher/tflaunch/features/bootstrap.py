@@ -24,7 +24,7 @@ _MOST_NOISE = 1024 * 1024  # bytes that a login shell may print before our progr
 _LONGEST_ANSWER = 64 * 1024
 _MOST_VALUES = 100
 _LINES_SHOWN = 6
-_LINES_OF_END = 2  # srun says last that its task has ended, and before that why
+_LINES_OF_END = 2  # some commands, such as srun, say why in the line before the last one
 _TOO_OLD = 38  # our own exit code for a Python that cannot run the agent
 _NO_PYTHON = 127
 

@@ -25,7 +25,7 @@ from tflaunch_worker import linux, signals
 from tflaunch_worker.readable import signal_name
 
 _NEXT, _BEHIND = 0.1, 3.0  # seconds between two looks, of the process of the next run, and of one behind it
-_OF_A_LOOK = 10  # that time is at least so many times the one that a look takes, 5 ms if 1,000 runs wait
+_OF_A_LOOK = 10  # a pause is at least ten times as long as a look, which takes 5 ms if 1,000 runs wait
 _ENDING = [signal.SIGINT, *signals.ENDING]
 
 

@@ -24,7 +24,7 @@ LIMIT = "the time limit"
 EXTRA = "past_limit"
 """The extra of a run in which `choice` stands."""
 _ASKED, _ALLOWED = "asked", "allowed"
-_LONGEST_STAY = 120.0  # seconds: more time than `render.slurm.Ending` makes usual is not worth a name
+_LONGEST_STAY = 120.0  # seconds: nodes are not kept idle for longer, only to be called TIMEOUT
 _SOON = 2.0  # seconds
 _LATE = 60.0  # seconds: slurmctld looks for jobs at their limits each 30 s (PERIODIC_TIMEOUT in its controller.c)
 _HOW = f'write "slurm": {{"{REQUEUE}": "{AT_LIMIT}"}} to let it go on in another job'
