@@ -20,6 +20,7 @@ _INTERRUPTED = 130
 def main() -> None:
     """Run the command line and exit with its code."""
     came: list[int] = []
+    reserve = bytearray(4 << 20)  # what telling of a lack of memory needs
     _prepare_streams()
     # Objects made at startup stay alive; collecting garbage among them would take a tenth of the startup time.
     gc.set_threshold(50_000)
@@ -37,13 +38,14 @@ def main() -> None:
         code = run_command_line()
     except KeyboardInterrupt:  # while modules were imported
         code = _INTERRUPTED
-    except (MemoryError, SystemError, ImportError) as error:  # likewise; without memory, an import raises any of them
-        from tflaunch.errors import EXIT_INTERNAL, out_of_resources
+    except (MemoryError, SystemError, ImportError, OSError) as error:  # likewise; an import without memory raises any
+        del reserve
+        from tflaunch import errors
 
-        if not (sentence := out_of_resources(error)):
+        if not (sentence := errors.out_of_resources(error)):
             raise
         sys.stderr.write(f"tflaunch: {sentence}\n")
-        code = EXIT_INTERNAL
+        code = errors.EXIT_INTERNAL
     if came and code == _INTERRUPTED:
         code = 128 + came[0]
     os._exit(_flush(code))  # nothing is left to clean up, and finalizing the interpreter is slow

@@ -90,8 +90,9 @@ def _is_full(path: str) -> bool:
 def out_of_resources(error: BaseException) -> str:
     """Return a sentence about a lack of processes, threads or memory, else ""."""
     signs = ("can't start new thread", "failed to map segment", os.strerror(errno.ENOMEM))
-    # Without memory, CPython may lose the exception of an import, and raises a SystemError that says so.
-    is_memory = isinstance(error, MemoryError) or (isinstance(error, SystemError) and "without" in str(error))
+    # Without memory, CPython may lose the exception, and raises a SystemError that says so or nothing.
+    is_lost = isinstance(error, SystemError) and (not str(error) or "without" in str(error))
+    is_memory = isinstance(error, MemoryError) or is_lost
     if not (is_memory or any(sign in str(error) for sign in signs) or _is_of_fork(error)):
         return ""
     limits = [resource.getrlimit(each)[0] for each in (resource.RLIMIT_NPROC, resource.RLIMIT_AS)]

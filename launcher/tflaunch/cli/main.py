@@ -13,7 +13,6 @@ from tflaunch.cli.help import no_such_command
 from tflaunch.client.run_location import locate_run
 from tflaunch.feature import Verb, features, load
 
-_reserve = [bytearray(1 << 20)]  # what telling of a lack of memory needs
 _GROUPS = ("Before a run", "Look at runs", "Act on runs", "Help")
 _MORE = "More"  # the group of the commands that `tflaunch --help` leaves to `tflaunch help --all`
 _STATUS = "tflaunch.explain.run_status:Status"
@@ -136,7 +135,6 @@ def _run() -> int:
 
 def _end_with(error: Exception) -> int:
     """Print a sentence about a system error, and return the exit code; else raise it."""
-    _reserve.clear()
     sentence = errors.describe_os_error(error) if isinstance(error, OSError) else errors.out_of_resources(error)
     if not sentence:
         raise error
@@ -165,5 +163,5 @@ def run_command_line() -> int:
         return 130
     except BrokenPipeError:
         return errors.EXIT_INTERNAL
-    except (OSError, RuntimeError, MemoryError, ImportError, SystemError) as error:
+    except (OSError, RuntimeError) as error:
         return _end_with(error)
