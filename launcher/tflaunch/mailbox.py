@@ -6,11 +6,13 @@ from collections.abc import Callable
 
 from tflaunch import feature_faults
 from tflaunch.core.annotations import Annotation
-from tflaunch.core.events import Event, Superseded
+from tflaunch.core.events import Event, HostLeaving, HostLost, Interrupted, LinkLost, Superseded, TaskExited
 from tflaunch_worker.event_loop import Loop
 
 Mail = Event | Annotation | Superseded
 """What a mailbox takes, in one order."""
+
+_ENDS = (HostLeaving, HostLost, LinkLost, TaskExited)
 
 
 class Mailbox(Loop):
@@ -57,6 +59,19 @@ class Mailbox(Loop):
         if not self._events and not self._calls:
             self.serve_ready(until)
         return self._events.popleft() if self._events else None
+
+    def take_in_order(self, until: float | None, lag: float) -> list[Mail]:
+        """Return what is next, as `take`, and what comes within ``lag`` seconds after a failure; a signal first.
+
+        Schedulers send it to tasks, agents and supervisor one by one, and it explains what the others do.
+        """
+        came = [mail] if (mail := self.take(until)) is not None else []
+        if isinstance(mail, _ENDS) and getattr(mail, "code", None) != 0:  # the core lets a success settle
+            until = self.now() + lag
+            while self.now() < until and not isinstance(came[-1], Interrupted):
+                if (mail := self.take(until)) is not None:
+                    came.append(mail)
+        return sorted(came, key=lambda each: not isinstance(each, Interrupted))
 
     def close(self) -> None:
         """Close the mailbox's own descriptors."""

@@ -248,8 +248,9 @@ class History:
             sink, files = self.sink, self.oracle.files
             made[name] = sessions.Session(name, connector, terms, mailbox, sink, files, aside.do)  # type: ignore[arg-type]
         code = None if self.code is None else self.code.gather()
-        secrets = {"TOKEN": _SECRET}
-        parts = Collaborators(mailbox, self.journal, self.sink, made, self.screen.say, "logs", code, secrets=secrets)
+        secrets, lag = {"TOKEN": _SECRET}, policy.SETTLES_WITHIN * (self.case.seed % 2)
+        say = self.screen.say
+        parts = Collaborators(mailbox, self.journal, self.sink, made, say, "logs", code, (), (), secrets, lag)
         return Run(self.job, parts)
 
     def play(self) -> str:

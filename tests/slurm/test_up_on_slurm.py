@@ -486,6 +486,7 @@ def test_when_the_time_is_over_tasks_may_save(nodes: SlurmBed, launch: Launch) -
         assert f"the time limit of 00:01:00 {reason} (slurm.time)" in said, said
         (job,) = re.findall(r" is job (\d+)", said)
         assert (f"Slurm ends job {job} at its time limit, in " in said) == ("soon" in reason), said
+        assert not re.search("emptied|restart", said), said
         assert "JobState=TIMEOUT" in nodes.asked("scontrol", "show", "job", job)
 
 

@@ -30,6 +30,7 @@ from tflaunch.core.time_limits import next_deadline
 from tflaunch.explain import summary
 from tflaunch.explain.messages import Logs, messages_about
 from tflaunch.explain.run_status import absence_words, missing_words
+from tflaunch.mailbox import Mailbox
 
 
 class Far(History):
@@ -166,6 +167,10 @@ def test_what_the_sender_of_a_signal_does_to_agents_is_not_told_as_its_cause() -
         assert history.told(event) == []
     told = history.told(Interrupted(15, "the time limit is reached"))
     assert told[0].startswith("the time limit is reached; ending worker:0, worker:1: sent TERM")
+    mailbox, signal = Mailbox(), Interrupted(15, is_announced=True)
+    for event in (terminated, LinkLost("h2", "cut"), signal):
+        mailbox.put(event)
+    assert mailbox.take_in_order(None, lag=60) == [signal, terminated, LinkLost("h2", "cut")]
 
 
 def test_a_host_that_breaks_the_protocol_is_not_tried_again() -> None:

@@ -48,7 +48,7 @@ class Collaborators(NamedTuple):
     ``say`` shows a message to the user; ``logs`` is the directory of the tasks' logs, for such messages; ``code``
     is the user's code, if hosts need a copy; ``watchers`` get the job and the time after each step, ``readers`` what
     annotations say; ``secrets`` are the values that tasks get beside the plan's environment, None for one that is
-    unknown.
+    unknown; ``signal_lag`` is how many seconds after tasks and agents this process may get a signal meant for all.
     """
 
     mailbox: Mailbox
@@ -61,6 +61,7 @@ class Collaborators(NamedTuple):
     watchers: tuple[Callable[[Job, float], None], ...] = ()
     readers: tuple[Callable[[Annotations], object], ...] = ()
     secrets: Mapping[str, str | None] = {}
+    signal_lag: float = 0.0
 
 
 class Run:
@@ -138,15 +139,15 @@ class Run:
         mailbox = self._collaborators.mailbox
         deadline = time_limits.next_deadline(self._job)
         while self._job.phase is not Phase.ENDED:
-            event = mailbox.take(deadline)
-            now = mailbox.now()
-            if isinstance(event, Superseded):  # by a higher fencing number
-                raise TakenOverError(self._job.run)
-            if isinstance(event, Annotation):
-                self._annotate(event, now)
-            elif event is not None:
-                deadline = self._handle(event, now)
-            if deadline is not None and now >= deadline:
+            may_be_told = self._job.phase is Phase.RUNNING and not self._job.is_told_to_end
+            for mail in mailbox.take_in_order(deadline, self._collaborators.signal_lag if may_be_told else 0.0):
+                if isinstance(mail, Superseded):  # by a higher fencing number
+                    raise TakenOverError(self._job.run)
+                if isinstance(mail, Annotation):
+                    self._annotate(mail, mailbox.now())
+                else:
+                    deadline = self._handle(mail, mailbox.now())
+            if deadline is not None and (now := mailbox.now()) >= deadline:
                 deadline = self._handle(TimePassed(), now)
 
     def _handle(self, event: Event, now: float) -> float | None:

@@ -11,6 +11,7 @@ from tflaunch import __version__, feature_faults
 from tflaunch.agents.calls import Waiter
 from tflaunch.agents.link_state import Terms
 from tflaunch.agents.session import Session
+from tflaunch.core import policy
 from tflaunch.core.annotations import FeatureFailed
 from tflaunch.core.events import StopRequested
 from tflaunch.core.job_state import Job
@@ -106,8 +107,9 @@ def open_runtime(
             service.take_annotations,
             lambda known: watchers.each(lambda watcher: watcher.take_annotations(known)),
         )
+        lag = policy.SETTLES_WITHIN if config.explain_term is not None else 0.0
         collaborators = Collaborators(
-            mailbox, journal, log_sink, sessions, sink.say, logs, config.code, watching, readers, config.secrets
+            mailbox, journal, log_sink, sessions, sink.say, logs, config.code, watching, readers, config.secrets, lag
         )
         yield Runtime(collaborators, journal, service, watchers, sink, left_files)
     finally:
