@@ -61,9 +61,10 @@ class Mailbox(Loop):
         return self._events.popleft() if self._events else None
 
     def take_in_order(self, until: float | None, lag: float) -> list[Mail]:
-        """Return what is next, as `take`, and what comes within ``lag`` seconds after a failure; a signal first.
+        """Return what is next, as `take`; a signal before the failures around it.
 
-        Schedulers send it to tasks, agents and supervisor one by one, and it explains what the others do.
+        After a failure it is waited for, ``lag`` seconds at most: schedulers send it to tasks, agents and supervisor
+        one by one, and it explains what they do.
         """
         came = [mail] if (mail := self.take(until)) is not None else []
         if isinstance(mail, _ENDS) and getattr(mail, "code", None) != 0:  # the core lets a success settle
