@@ -1,4 +1,4 @@
-"""`init`, through the installed command: by options and by questions."""
+"""`init`, through the installed command: by its options."""
 
 import json
 import os
@@ -9,7 +9,6 @@ import pytest
 
 from support.launch import Launch
 from support.specs import tflaunch
-from support.terminals import Terminal
 from tflaunch.errors import EXIT_USAGE
 
 COMMAND = ("--", "sh", "-c", "echo trained")
@@ -140,8 +139,6 @@ def test_a_file_is_replaced_only_by_force(launch: Launch) -> None:
         assert (refused.returncode, refused.stderr) == (EXIT_USAGE, message)
     assert (launch.directory / "cluster.yaml").read_text() == "mine"
     assert not (launch.directory / "nowhere.yaml").exists()
-    said, code = Terminal(launch, "exec tflaunch init").read_to_end()
-    assert ("cluster.yaml exists" in said, code) == (True, EXIT_USAGE), "answers would be lost"
     assert run(launch, "init", "--force", *COMMAND).returncode == 0
     assert run(launch, "check", "cluster.yaml").returncode == 0
     (launch.directory / "cluster.json").write_text("{}")
@@ -169,35 +166,3 @@ def test_what_cannot_be_written_is_one_sentence(launch: Launch, arguments: list[
     assert message in refused.stderr
     assert "Traceback" not in refused.stderr
     assert os.listdir(launch.directory) == ["dir.yaml"]
-
-
-def test_without_options_it_asks(launch: Launch) -> None:
-    """What cannot be used is asked again; the defaults need only Enter."""
-    (launch.directory / "fit.py").touch()
-    terminal = Terminal(launch, "exec tflaunch init")
-    terminal.answer(b"How many workers? [2] ", b"many\n")
-    terminal.answer(b"How many workers? [2] ", b"3\n")
-    terminal.answer(b"On which hosts, such as h1,h2? [this machine] ", b"2\n")
-    terminal.answer(b"Error: 2 is a number, not a host", b"h 1\n")
-    terminal.answer(b"On which hosts", b"h1:2\n")
-    terminal.answer(b"is more workers than the 2 that -H has room for", b"h1:2,h2\n")
-    terminal.answer(b"Which command trains? [python fit.py] ", b"python 'fit\n")
-    terminal.answer(b"Which command trains? ", b"\n")
-    terminal.answer(b"How many parameter servers? [0] ", b"1\n")
-    said, code = terminal.read_to_end()
-    assert code == 0
-    assert "a chief is added" in said
-    text = (launch.directory / "cluster.yaml").read_text()
-    assert '\n  chief: ["h1"]\n  worker: ["h1", "h1", "h2"]\n  ps: ["h1"]\n' in text
-    assert '\ncommand: ["python", "fit.py"]\n' in text
-    assert run(launch, "check", "cluster.yaml").stdout == "cluster.yaml: ok\n"
-
-
-def test_giving_up_at_a_question_writes_nothing(launch: Launch) -> None:
-    (launch.directory / "train.py").touch()
-    terminal = Terminal(launch, "exec tflaunch init")
-    terminal.answer(b"[2] ", b"\n")
-    terminal.read_until(b"[this machine] ")
-    said, code = terminal.read_to_end(b"\x03")
-    assert said.replace("^C", "").split("\r\n")[-2:] == ["tflaunch: nothing was written", ""]
-    assert (code, os.listdir(launch.directory)) == (130, ["train.py"])

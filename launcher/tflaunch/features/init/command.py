@@ -2,29 +2,24 @@
 
 import os
 import shlex
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
-from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, host_slots, name_from
-from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, WholeNumber, command_argument, say, specs_here, warn
+from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, name_from
+from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, command_argument, say, specs_here, warn
 from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
-from tflaunch.clusterspec.values import LOCALHOST, InvalidValueError, parse_address
+from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.errors import EXIT_USAGE, TRAINS_ALONE, TflaunchError
 from tflaunch.features.init import starter
 from tflaunch.features.programs import program_reader
 from tflaunch_worker.features import program_source
 
-_T = TypeVar("_T")
 _MOST_NAMED = 5  # programs
 _PROGRAMS = ("train.py", "main.py")
 _STDOUT = STDIN
 _DEFAULT = "cluster.yaml"
-_HERE = "this machine"
-_PROGRAM = "train.py"
 
 
 @click.command(cls=CommandAfterDashes)
@@ -37,7 +32,7 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
     """Write a spec that runs COMMAND to FILE, with comments and often needed fields.
 
     FILE is cluster.yaml by default; - is stdout. Its extension selects the format: .yaml, .yml, .toml, or .json, which
-    has no comments. On a terminal, without options and COMMAND, a few questions are asked instead.
+    has no comments.
 
     The program is read, but not run: one with a ParameterServerStrategy gets a chief and a ps, and if it starts no
     server, worker and ps run TensorFlow's. Without COMMAND, it is train.py, main.py or the only program here; without
@@ -62,14 +57,11 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
         raise TflaunchError(f"{path} does not have the extension of a spec; {remedy}", EXIT_USAGE)
     if file != _STDOUT:
         _check_target(path, force, is_usual=file is None)
-    if not command and roles == ClusterOptions() and sys.stdin.isatty():
-        command, roles, program = _ask()
-    else:
-        command = command or _command_here()
-        if command[0].endswith(".py") and not os.access(command[0], os.X_OK):
-            raise click.UsageError(f"{command[0]} needs its interpreter: -- python {shlex.join(command)}")
-        program = _read(command, roles.hosts)
-        roles = _fit(roles, program)
+    command = command or _command_here()
+    if command[0].endswith(".py") and not os.access(command[0], os.X_OK):
+        raise click.UsageError(f"{command[0]} needs its interpreter: -- python {shlex.join(command)}")
+    program = _read(command, roles.hosts)
+    roles = _fit(roles, program)
     name, cluster = name or name_from(command), cluster_of(roles)
     load.spec_from_data(str(path), {"name": name, "cluster": cluster, "command": command}, None, path.parent)
     strategy, starts_no_server = starter.strategy_field(program, cluster), starter.starts_no_server(program)
@@ -86,7 +78,7 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
 
 
 def _check_target(path: Path, force: bool, is_usual: bool) -> None:
-    """Refuse, before any question, a file that cannot be written.
+    """Refuse a file that cannot be written, before the program is read.
 
     Raises:
         TflaunchError: it exists, or its directory does not.
@@ -124,32 +116,19 @@ def _write(path: Path, text: str, force: bool) -> None:
 # ---- the program
 
 
-def _programs_here() -> list[str]:
-    return sorted(path.name for path in Path().glob("*.py"))
-
-
-def _likely_program() -> str | None:
-    """Return the name of the likely training program here, None if there is none."""
-    found = _programs_here()
-    return next((name for name in _PROGRAMS if name in found), found[0] if len(found) == 1 else None)
-
-
 def _command_here() -> tuple[str, ...]:
     """Return the command of the program that is here.
 
     Raises:
         click.UsageError: there is none, or it could be any.
     """
-    program = _likely_program()
+    here = sorted(path.name for path in Path().glob("*.py"))
+    program = next((name for name in _PROGRAMS if name in here), here[0] if len(here) == 1 else None)
     if program is None:
-        among = f" ({', '.join(_programs_here()[:_MOST_NAMED])} are here)" if _programs_here() else ""
-        example = f"tflaunch init -- python {_example_program()}"
+        among = f" ({', '.join(here[:_MOST_NAMED])} are here)" if here else ""
+        example = f"tflaunch init -- python {here[0] if here else _PROGRAMS[0]}"
         raise click.UsageError(f"Missing COMMAND: what the tasks run, after `--`: {example}{among}")
     return "python", program
-
-
-def _example_program() -> str:
-    return next(iter(_programs_here()), _PROGRAM)
 
 
 def _read(command: Sequence[str], hosts: str | None) -> program_reader.Program | None:
@@ -176,64 +155,3 @@ def _fit(roles: ClusterOptions, program: program_reader.Program | None) -> Clust
     if fitted.chief and not (roles.chief or starter.fit_roles(ClusterOptions(), program).chief):
         say("a chief is added, which drives parameter servers and workers")
     return fitted
-
-
-# ---- questions
-
-
-def _ask() -> tuple[tuple[str, ...], ClusterOptions, program_reader.Program | None]:
-    """Ask for tasks and command; return them, and the program. Ctrl-C gives up."""
-    try:
-        workers = _prompt("How many workers?", str(starter.WORKERS), WholeNumber(1))
-        hosts = _prompt("On which hosts, such as h1,h2?", _HERE, _hosts(workers))
-        here = _likely_program()
-        example = "" if here else f", such as python {_example_program()}"
-        command, program = _prompt(f"Which command trains{example}?", here and f"python {here}", _command(hosts))
-        ps = starter.fit_roles(ClusterOptions(workers, hosts), program).ps
-        if ps or not (program and (program.strategies or program.alone)):
-            ps = _prompt("How many parameter servers?", str(ps), WholeNumber(0))
-    except click.Abort:
-        click.echo(err=True)
-        raise TflaunchError("nothing was written", 130) from None
-    return command, _fit(ClusterOptions(workers, hosts, ps), program), program
-
-
-def _prompt(question: str, default: str | None, parse: Callable[[str], _T]) -> _T:
-    """Ask on stderr, as stdout may be for the spec, until the answer can be used."""
-    answer: _T = click.prompt(question, default, value_proc=parse, prompt_suffix=" ", err=True)
-    return answer
-
-
-def _command(hosts: str | None) -> Callable[[str], tuple[tuple[str, ...], program_reader.Program | None]]:
-    def parse(answer: str) -> tuple[tuple[str, ...], program_reader.Program | None]:
-        try:
-            words = tuple(shlex.split(answer))
-        except ValueError as error:
-            raise click.UsageError(f"{answer} is not a command: {error}") from None
-        if not words:
-            raise click.UsageError("the tasks need something to run")
-        try:
-            return words, _read(words, hosts)
-        except TflaunchError as error:
-            raise click.UsageError(str(error).partition(";")[0]) from None
-
-    return parse
-
-
-def _hosts(workers: int) -> Callable[[str], str | None]:
-    """Return a parser of -H, whose value is None for this machine."""
-
-    def parse(answer: str) -> str | None:
-        if answer == _HERE:
-            return None
-        if answer.isdecimal():
-            raise click.UsageError(f"{answer} is a number, not a host")
-        try:
-            for host, _ in host_slots(answer):
-                parse_address(host)
-            cluster_of(ClusterOptions(workers, answer))
-        except InvalidValueError as error:
-            raise click.UsageError(str(error)) from None
-        return answer
-
-    return parse
