@@ -15,7 +15,7 @@ from tflaunch.core import event_records
 from tflaunch.core.actions import Action
 from tflaunch.core.annotations import Annotation
 from tflaunch.core.events import Event
-from tflaunch.mailbox import Mail
+from tflaunch.mailbox import Mail, Mailbox
 from tflaunch.store.log_sink import Times
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch_worker import wire
@@ -41,6 +41,8 @@ class StillMailbox:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._rounds = 0
+
+    take_in_order = Mailbox.take_in_order
 
     def now(self) -> float:
         return self._now
