@@ -60,19 +60,19 @@ class Mailbox(Loop):
             self.serve_ready(until)
         return self._events.popleft() if self._events else None
 
-    def take_in_order(self, until: float | None, lag: float) -> list[Mail]:
-        """Return what is next, as `take`; a signal before the failures around it.
+    def take_in_order(self, until: float | None, lag: float) -> tuple[float, list[Mail]]:
+        """Return when the next mail came, and it, with a signal before failures around it.
 
         After a failure it is waited for, ``lag`` seconds at most: schedulers send it to tasks, agents and supervisor
-        one by one, and it explains what they do.
+        one by one, and it explains what they do. All of it counts as of that time: a success must not settle meanwhile.
         """
         came = [mail] if (mail := self.take(until)) is not None else []
+        now = self.now()
         if isinstance(mail, _ENDS) and getattr(mail, "code", None) != 0:  # the core lets a success settle
-            until = self.now() + lag
-            while self.now() < until and not isinstance(came[-1], Interrupted):
-                if (mail := self.take(until)) is not None:
+            while self.now() < now + lag and not isinstance(came[-1], Interrupted):
+                if (mail := self.take(now + lag)) is not None:
                     came.append(mail)
-        return sorted(came, key=lambda each: not isinstance(each, Interrupted))
+        return now, sorted(came, key=lambda each: not isinstance(each, Interrupted))
 
     def close(self) -> None:
         """Close the mailbox's own descriptors."""

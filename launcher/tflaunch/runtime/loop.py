@@ -140,14 +140,15 @@ class Run:
         deadline = time_limits.next_deadline(self._job)
         while self._job.phase is not Phase.ENDED:
             may_be_told = self._job.phase is Phase.RUNNING and not self._job.is_told_to_end
-            for mail in mailbox.take_in_order(deadline, self._collaborators.signal_lag if may_be_told else 0.0):
+            now, came = mailbox.take_in_order(deadline, self._collaborators.signal_lag if may_be_told else 0.0)
+            for mail in came:
                 if isinstance(mail, Superseded):  # by a higher fencing number
                     raise TakenOverError(self._job.run)
                 if isinstance(mail, Annotation):
-                    self._annotate(mail, mailbox.now())
+                    self._annotate(mail, now)
                 else:
-                    deadline = self._handle(mail, mailbox.now())
-            if deadline is not None and (now := mailbox.now()) >= deadline:
+                    deadline = self._handle(mail, now)
+            if deadline is not None and now >= deadline:
                 deadline = self._handle(TimePassed(), now)
 
     def _handle(self, event: Event, now: float) -> float | None:
