@@ -16,7 +16,6 @@ from tflaunch.core.annotations import MemoryGrew
 from tflaunch.core.events import Attempt, Count
 from tflaunch.core.job_state import Phase
 from tflaunch.core.states import TaskPhase, TaskState
-from tflaunch.features.memory.memory_series import MemorySeries
 from tflaunch.records import read_record
 from tflaunch.runtime.watchers import Supervision, Watcher
 from tflaunch_worker import fields
@@ -27,6 +26,7 @@ _SOONER = 0.5  # of the time that was left, after which it is renewed earlier
 LONGEST = 43_200.0
 """Seconds: what is further in the future is not predicted."""
 
+_MOST, _COARSE = 64, 40  # points that are kept, and those of them whose distance grows
 _WARM_UP = 60.0  # seconds after the first measurement that do not count
 _SHORTEST, _PART = 30.0, 20.0  # seconds of growth, and the part of the prediction that they must be
 _FEWEST = 12  # points
@@ -110,22 +110,34 @@ def watch_memory(session: Session, take: Callable[[HostVitals, float], None]) ->
 
 
 class MemoryGrowth:
-    """The memory of one attempt of a task."""
+    """The memory of one attempt of a task: recent sizes all, earlier ones sparsely."""
 
     def __init__(self) -> None:
-        self._series = MemorySeries()
+        self._coarse: list[tuple[float, float]] = []
+        self._fine: list[tuple[float, float]] = []
+        self._between = 0.0
 
     def add(self, at: float, size: float) -> None:
         """Add a measurement: seconds of the supervisor's clock, and bytes."""
-        points = self._series.points()
-        if not points or at > points[-1][0]:
-            self._series.add(at, size)
+        if self._fine and at <= self._fine[-1][0]:
+            return
+        self._fine.append((at, size))
+        if len(self._fine) <= _MOST - _COARSE:
+            return
+        oldest = self._fine.pop(0)
+        if not self._coarse or oldest[0] - self._coarse[-1][0] >= self._between:
+            self._coarse.append(oldest)
+        if len(self._coarse) > _COARSE:
+            del self._coarse[1::2]
+            self._between = 1.5 * (self._coarse[-1][0] - self._coarse[0][0]) / len(self._coarse) / 2
+
+    def points(self) -> list[tuple[float, float]]:
+        """Return the points (seconds, bytes) that are kept, oldest first."""
+        return [*self._coarse, *self._fine]
 
     def rate(self, room: float) -> float | None:
         """Return the steady growth in bytes/s; None if unsteady or if ``room`` lasts long."""
-        points = self._series.points()
-        if not points:
-            return None
+        points = self.points()
         points = [point for point in points if point[0] >= points[0][0] + _WARM_UP]
         for first in (0, len(points) // 2, len(points) * 3 // 4):  # a leak may begin at any time
             rate = _steady_rate(points[first:], room)
