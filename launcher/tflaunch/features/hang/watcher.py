@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tflaunch import records
 from tflaunch.core import policy
-from tflaunch.core.annotations import NOTHING, Annotations, HangExplained, StartExplained
+from tflaunch.core.annotations import HangExplained, StartExplained
 from tflaunch.core.job_state import Job, Phase
 from tflaunch.explain.run_status import Status
 from tflaunch.features.hang import hang
@@ -22,32 +21,26 @@ class HangWatcher(Watcher):
     """Asks the agents of one run where its tasks are."""
 
     def __init__(self, supervision: Supervision) -> None:
-        self._supervision = supervision
-        self._job = supervision.job
+        super().__init__(supervision)
         self._mailbox = supervision.mailbox
         self._evidence = Collector(supervision.sessions, self._mailbox, "gather_evidence")
         self._silence: SilenceWatch | None = None
-        self._known = NOTHING
 
     def watch(self, job: Job, now: float) -> None:
         """Explain hangs for which tasks are stopped, and tasks that do not listen in time."""
-        before, self._job = self._job, job
+        before, self.job = self.job, job
         if job.formation.was_warned and not before.formation.was_warned and policy.waited_for(job):
             self._evidence.collect(self._explain_start)
         has_stopped = job.phase is Phase.STOPPING and before.phase is not Phase.STOPPING
         if has_stopped and job.culprit is not None and policy.has_hung(job.culprit) and job.culprit.name != "stall":
-            current = self._supervision.status()  # as it is now: when the agents have answered, tasks may be gone
+            current = self.supervision.status()  # as it is now: when the agents have answered, tasks may be gone
             self._evidence.collect(lambda evidence, _: self._explain(current, evidence))
         if self._silence is None and job.phase is Phase.RUNNING:
-            sentence, attempt, _ = self._known.noticed
+            sentence, attempt, _ = self.known.noticed
             is_noticed = bool(sentence) and attempt == job.attempt
-            self._silence = SilenceWatch(self._supervision._replace(job=job), is_noticed=is_noticed)
+            self._silence = SilenceWatch(self.supervision._replace(job=job), is_noticed=is_noticed)
         if self._silence is not None:
             self._silence.take(job, now)
-
-    def take_annotations(self, known: Annotations) -> None:
-        """Take what is known after another annotation, also one of an earlier supervisor."""
-        self._known = known
 
     def _explain(self, current: Status, evidence: Mapping[str, Evidence]) -> None:
         verdict = hang.verdict(current, evidence, is_over=True)
@@ -55,17 +48,17 @@ class HangWatcher(Watcher):
             self._mailbox.put(HangExplained(printable(verdict.sentence)))
 
     def _explain_start(self, evidence: Mapping[str, Evidence], silent_hosts: tuple[str, ...]) -> None:
-        if policy.waited_for(self._job):
-            sentence = hang.explain_late_start(self._job, self._supervision.status(), evidence)
-            self._mailbox.put(StartExplained(self._job.attempt, printable(sentence)))
+        if policy.waited_for(self.job):
+            sentence = hang.explain_late_start(self.job, self.supervision.status(), evidence)
+            self._mailbox.put(StartExplained(self.job.attempt, printable(sentence)))
 
     def answer(self, caller: Caller, message: dict[str, Any]) -> None:
         """Send each task's evidence as a message (maybe long), then the run's status."""
 
         def tell(evidence: Mapping[str, Evidence], silent_hosts: tuple[str, ...]) -> None:
             for each in evidence.values():
-                caller.say("evidence", **records.as_json(each))
+                caller.say("evidence", **as_json(each))
             silent = list(silent_hosts)
-            self._supervision.measured(lambda current: caller.say("done", status=as_json(current), silent_hosts=silent))
+            self.supervision.measured(lambda current: caller.say("done", status=as_json(current), silent_hosts=silent))
 
         self._evidence.collect(tell)
