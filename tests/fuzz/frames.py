@@ -27,7 +27,7 @@ from tflaunch.features.debug import LINK_LOST
 from tflaunch.features.debug.debugger_relay import REASONS, Debugging
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import Evidence
-from tflaunch.features.hang.evidence_collector import gather
+from tflaunch.features.hang.evidence_collector import Collector
 from tflaunch.features.memory.memory_growth import HostVitals, MemoryGrowth, watch_memory
 from tflaunch.features.metrics.metrics import families
 from tflaunch.features.profile.profiler import profile
@@ -109,7 +109,7 @@ def check(case: bytes) -> None:
             line.has_begun = True
             if sessions[host].started_attempts and host not in called:
                 called.add(host)
-                _call(sessions[host])
+                _call(sessions[host], mailbox)
             line.arrive(waiting.pop(0) if waiting else b"")
             line.serve()
             has_served = True
@@ -127,9 +127,9 @@ def check(case: bytes) -> None:
     _check_status(run, mailbox)
 
 
-def _call(session: Session) -> None:
+def _call(session: Session, mailbox: Any) -> None:
     usage_sampler.measure(session, _check_measures, lambda: None)
-    gather(session, "gather_evidence", _check_evidence, lambda _: None)
+    Collector({"h1": session}, mailbox, "gather_evidence").collect(lambda found, _: _check_evidence(*found.values()))
     profile(session.calls, "worker:0", 0, 1.0, lambda problem, _: check_sentence(problem))
     Debugging(session.calls, "worker:0", 0, _Caller(), lambda: None)  # type: ignore[arg-type]
     link = CheckpointLink("h1", session.calls.begin, lambda: None)
@@ -155,13 +155,14 @@ def _check_status(run: Run, mailbox: StillMailbox) -> None:
     families(current, mailbox.now())
 
 
-def _check_evidence(evidence: Evidence) -> None:
+def _check_evidence(*found: Evidence) -> None:
     """The verdict on any evidence is one printable line."""
     tasks = tuple(TASK._replace(task=f"worker:{index}", listening=bool(index)) for index in range(3))
-    found = hang.verdict(RUN._replace(tasks=tasks), {evidence.task: evidence})
-    assert read_record(Evidence, record_as_json(evidence)) == evidence
-    assert found.sentence.isprintable()
-    assert set(found.culprits) <= {task.task for task in tasks}
+    for evidence in found:
+        verdict = hang.verdict(RUN._replace(tasks=tasks), {evidence.task: evidence})
+        assert read_record(Evidence, record_as_json(evidence)) == evidence
+        assert verdict.sentence.isprintable()
+        assert set(verdict.culprits) <= {task.task for task in tasks}
 
 
 def _check_vitals(vitals: HostVitals, moment: float) -> None:

@@ -10,13 +10,14 @@ from support.job_history import HERE, RUN, TASK, History
 from support.joined_host import joined_host
 from support.specs import clustered
 from support.still_loop import StillLoop
+from support.ungreeted_run import StillMailbox
 from tflaunch.core import policy
 from tflaunch.core.events import HostJoined, PortsHeld, TaskStarted, TimePassed
 from tflaunch.core.states import Progress
 from tflaunch.explain.run_status import TaskStatus
 from tflaunch.features.hang import hang
 from tflaunch.features.hang.evidence import Evidence, Frame, Process, Socket, Thread
-from tflaunch.features.hang.evidence_collector import gather
+from tflaunch.features.hang.evidence_collector import Collector
 from tflaunch.features.hang.hang import Verdict
 from tflaunch.features.hang.position import Kind
 from tflaunch.records import as_json, read_record
@@ -465,12 +466,12 @@ def test_two_samples_are_taken_with_a_pause() -> None:
 
 def test_only_evidence_of_tasks_that_it_was_asked_to_start_is_passed_on() -> None:
     host = joined_host()
-    told: list[str] = []
-    ended: list[bool] = []
+    told: list[tuple[list[str], tuple[str, ...]]] = []
+    collector = Collector({"a": host.session}, StillMailbox(), "gather_evidence")
     for call, known, attempt in ((1, "worker:0", 0), (2, "worker:0", 1), (3, "worker:1", 0)):
-        gather(host.session, "gather_evidence", lambda each: told.append(each.task), ended.append)
+        collector.collect(lambda evidence, silent: told.append(([*evidence], silent)))
         about = {"task": known, "attempt": attempt, "silence": None, "progress": None, "processes": []}
         host.tells("told", call=call, **about)
         host.tells("answered", call=call)
-    assert (told, ended) == (["worker:0"], [True] * 3)
+    assert told == [(["worker:0"], ()), ([], ()), ([], ())]
     assert not host.lost()

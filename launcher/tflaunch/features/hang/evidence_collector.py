@@ -24,17 +24,6 @@ Take = Callable[[Mapping[str, Evidence], tuple[str, ...]], None]
 """Takes the evidence by task, and the hosts that did not answer."""
 
 
-def gather(session: Session, call: str, take: Callable[[Evidence], None], ended: Callable[[bool], None]) -> None:
-    """Pass each task's evidence to ``take``, then to ``ended`` whether that was all."""
-
-    def told(message: dict[str, Any], body: bytes) -> None:
-        found = read_record(Evidence, message)
-        if session.has_started(found.task, found.attempt):
-            take(found)
-
-    session.calls.begin(call, Waiter(lambda *_: ended(True), lambda _: ended(False), told))
-
-
 class Collector:
     """Asks all agents at once; requests that come before the answer share it."""
 
@@ -52,37 +41,36 @@ class Collector:
         if self._round is not None:
             self._round.waiting.append(done)
             return
-        current = self._round = _Round({}, set(self._sessions), set(), [done])
-
-        def take(found: Evidence) -> None:
-            current.evidence[found.task] = found
-
-        def end(host: str, has_answered: bool) -> None:
-            current.awaited.discard(host)
-            if not has_answered:
-                current.silent.add(host)
-            if not current.awaited:
-                self._finish(current)
-
+        current = self._round = _Round({}, {}, [done])
         self._mailbox.call_at(self._mailbox.now() + self._patience, lambda: self._finish(current))
         for host, session in self._sessions.items():
-            gather(session, self._call, take, partial(end, host))
+            answered, lost = (partial(self._end, current, host, has_answered) for has_answered in (True, False))
+            session.calls.begin(self._call, Waiter(answered, lost, partial(self._take, current, session)))
+
+    def _take(self, current: _Round, session: Session, message: dict[str, Any], body: bytes) -> None:
+        found = read_record(Evidence, message)
+        if session.has_started(found.task, found.attempt):
+            current.evidence[found.task] = found
+
+    def _end(self, current: _Round, host: str, has_answered: bool, *_: object) -> None:
+        current.ended[host] = has_answered
+        if len(current.ended) == len(self._sessions):
+            self._finish(current)
 
     def _finish(self, finished: _Round) -> None:
         if self._round is not finished:
             return
         self._round = None
-        silent = tuple(host for host in self._sessions if host in finished.silent | finished.awaited)
+        silent = tuple(host for host in self._sessions if not finished.ended.get(host))
         for done in finished.waiting:
             done(finished.evidence, silent)
 
 
 class _Round(NamedTuple):
-    """One question to all agents: evidence, hosts awaited and silent, and callers."""
+    """One question to all agents: evidence, hosts that have answered or not, callers."""
 
     evidence: dict[str, Evidence]
-    awaited: set[str]
-    silent: set[str]
+    ended: dict[str, bool]
     waiting: list[Take]
 
 
