@@ -5,11 +5,10 @@ because that is what tasks execute: the source may be missing, or edited since.
 """
 
 import dis
-import functools
 import importlib.util
 import pickletools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import CodeType, FunctionType
 
 import cloudpickle
@@ -27,27 +26,28 @@ _REORDERS = ("insert", "pop", "remove", "reverse")
 
 def describe(name: str, functions: Sequence[FunctionType], data: bytes) -> dict[str, object]:
     """Return ``imports``, and a ``reason`` against them, as `TaskStarter` does."""
-    reason = _reason_against(functions, data)
-    return {"imports": sorted(_find_imports(functions, data)), "reason": reason and f"{name} {reason}"}
+    texts = _texts(data)
+    imports = sorted(_find_imports(functions, texts or ()))
+    reason = _reason_against(functions, texts, imports)
+    return {"imports": imports, "reason": reason and f"{name} {reason}"}
 
 
-def _reason_against(functions: Sequence[FunctionType], data: bytes) -> str:
+def _reason_against(functions: Sequence[FunctionType], texts: Collection[str] | None, imports: Sequence[str]) -> str:
     """Return the reason against imports before the functions are called; "" for none."""
     if not functions:
         return "is part of a package, so what it does first is not known beforehand"
-    texts = _texts(data)
     if texts is None:
         return "has too many objects in its arguments to look for names of variables there"
     reasons = [source_checks.reason_in_word(text) for text in sorted(texts)]
-    reasons += [source_checks.reason_in_import(name) for name in sorted(_find_imports(functions, data))]
+    reasons += [source_checks.reason_in_import(name) for name in imports]
     reasons += [_reason_in_code(code) for function in functions for code in _codes(function.__code__)]
     return next(filter(None, reasons), "")
 
 
-def _find_imports(functions: Sequence[FunctionType], data: bytes) -> set[str]:
+def _find_imports(functions: Sequence[FunctionType], texts: Collection[str]) -> set[str]:
     """Return the modules that functions import or that their pickle may refer to."""
     # What is pickled by value keeps the name of its module, but no task imports that.
-    found = {text for text in _texts(data) or () if text in sys.modules}
+    found = sys.modules.keys() & texts
     found -= {"__main__", *cloudpickle.list_registry_pickle_by_value()}
     for function in functions:
         package = function.__globals__.get("__package__") or ""
@@ -78,8 +78,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-@functools.lru_cache(maxsize=1)
-def _texts(data: bytes) -> frozenset[str] | None:
+def _texts(data: bytes) -> set[str] | None:
     """Return all texts in a pickle, those of its code too; None if there are too many."""
     found = set()
     for count, (_, value, _) in enumerate(pickletools.genops(data)):
@@ -87,7 +86,7 @@ def _texts(data: bytes) -> frozenset[str] | None:
             return None
         if isinstance(value, str):
             found.add(value)
-    return frozenset(found)
+    return found
 
 
 def _reason_in_code(code: CodeType) -> str:
