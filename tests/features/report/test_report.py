@@ -36,7 +36,7 @@ class Run:
 
     def packed(self, diagnosis: str = "it failed") -> dict[str, bytes]:
         out = io.BytesIO()
-        support_bundle.pack(self.path, diagnosis, out, with_logs=True)
+        support_bundle.pack(self.path, diagnosis, out, True)
         out.seek(0)
         with tarfile.open(fileobj=out) as archive:
             assert all(entry.isfile() and entry.mode == 0o600 and not entry.uname for entry in archive)
@@ -255,7 +255,7 @@ def test_a_report_that_fails_leaves_nothing(run: Run, tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(tarfile.TarFile, "addfile", fail)
     with pytest.raises(OSError, match="No space"):
-        support_bundle.pack(run.path, "", tmp_path / "report.tar.gz")
+        support_bundle.pack_file(run.path, "", tmp_path / "report.tar.gz", False, replace=False)
     assert not (tmp_path / "report.tar.gz").exists()
 
 

@@ -73,19 +73,22 @@ def report(run: str | None, output: str | None, with_logs: bool, dry_run: bool, 
     directory = runs.find_run(run)
     diagnosis = diagnose(directory, with_logs)
     if dry_run or show:
-        shown = sys.stdout.buffer if show else None
-        _list(preview(directory, diagnosis, shown, with_logs=with_logs), is_result=not show)
+        entries = []
+        for entry, data in _contents(directory, diagnosis, with_logs):
+            entries.append(entry)
+            if show and data is not None:
+                sys.stdout.buffer.write(f"==> {entry.name} <==\n".encode() + data + b"\n")
+        _list(entries, is_result=not show)
         return
     if output == "-" and sys.stdout.isatty():
         raise TflaunchError("stdout is a terminal; name a file with -o", EXIT_USAGE)
-    path = Path(output or f"{directory.name}-report.tar.gz")
-    target = sys.stdout.buffer if output == "-" else path
-    try:
-        _list(pack(directory, diagnosis, target, with_logs=with_logs, replace=output is not None))
-    except FileExistsError:
-        raise TflaunchError(f"{path} exists; remove it, or name a file with -o", EXIT_USAGE) from None
+    if output == "-":
+        _list(pack(directory, diagnosis, sys.stdout.buffer, with_logs))
+    else:
+        path = Path(output or f"{directory.name}-report.tar.gz")
+        _list(pack_file(directory, diagnosis, path, with_logs, replace=output is not None))
     say(f"secrets that were found are replaced; {BLIND}")
-    if target is path:
+    if output != "-":
         click.echo(path)
 
 
@@ -129,46 +132,31 @@ def diagnose(directory: Path, with_logs: bool) -> str:
     return f"{head}\n{text}"
 
 
-def pack(
-    run: Path, diagnosis: str, target: Path | IO[bytes], *, with_logs: bool = False, replace: bool = False
-) -> list[Entry]:
-    """Write a run's report, a .tar.gz file, to a path or stream; return its entries.
-
-    A file at this path is only replaced if ``replace`` says so.
+def pack_file(run: Path, diagnosis: str, path: Path, with_logs: bool, *, replace: bool) -> list[Entry]:
+    """Write a run's report to a file, in place of one only with ``replace``, as `pack`.
 
     Raises:
         OSError: something cannot be read or written; an incomplete file is removed.
+        TflaunchError: the file exists.
     """
-    if not isinstance(target, Path):
-        return _write(run, diagnosis, target, with_logs)
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if replace else os.O_EXCL)
-    with open(os.open(target, flags, 0o600), "wb") as file:
-        is_ours = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    try:
+        descriptor = os.open(path, flags, 0o600)
+    except FileExistsError:
+        raise TflaunchError(f"{path} exists; remove it, or name a file with -o", EXIT_USAGE) from None
+    with open(descriptor, "wb") as file:
         try:
-            entries = _write(run, diagnosis, file, with_logs)
+            entries = pack(run, diagnosis, file, with_logs)
             file.flush()
         except BaseException:
-            if is_ours:
-                target.unlink(missing_ok=True)
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                path.unlink(missing_ok=True)
             raise
     return entries
 
 
-def preview(run: Path, diagnosis: str, out: IO[bytes] | None = None, *, with_logs: bool = False) -> list[Entry]:
-    """Return the entries of a report, and write their text to ``out``.
-
-    Raises:
-        OSError: something cannot be read or written.
-    """
-    entries = []
-    for entry, data in _contents(run, diagnosis, with_logs):
-        entries.append(entry)
-        if out is not None and data is not None:
-            out.write(f"==> {entry.name} <==\n".encode() + data + b"\n")
-    return entries
-
-
-def _write(run: Path, diagnosis: str, out: IO[bytes], with_logs: bool) -> list[Entry]:
+def pack(run: Path, diagnosis: str, out: IO[bytes], with_logs: bool) -> list[Entry]:
+    """Write a run's report, a .tar.gz file, to a stream; return its entries."""
     entries = []
     with tarfile.open(fileobj=out, mode="w|gz") as archive:
         for entry, data in _contents(run, diagnosis, with_logs):

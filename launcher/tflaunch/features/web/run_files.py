@@ -131,7 +131,7 @@ def make_report(directory: Path, with_logs: bool) -> IO[bytes]:
     """
     file = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed when it has been sent
     try:
-        pack(directory, diagnose(directory, with_logs), file, with_logs=with_logs)
+        pack(directory, diagnose(directory, with_logs), file, with_logs)
         file.seek(0)
     except OSError as error:
         file.close()
