@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import jsonschema
 import pytest
 import yaml
@@ -23,7 +22,6 @@ from tflaunch.clusterspec.model import Container, Resources, Spec
 from tflaunch.clusterspec.problems import validate_data
 from tflaunch.clusterspec.schema import json_schema
 from tflaunch.errors import Problem
-from tflaunch.features.render import command as render
 from tflaunch.features.render import slurm, targets
 from tflaunch.plan import planner
 from tflaunch.plan.model import Plan
@@ -324,13 +322,6 @@ def test_a_container_that_is_none_is_an_error(container: Any, where: str) -> Non
     problems = validate_data({"cluster": {"worker": 1}, "command": "train", "container": container})
     assert isinstance(problems, list)
     assert [problem.where for problem in problems] == [where]
-
-
-def test_the_command_offers_every_engine_that_there_is() -> None:
-    """It lists them itself, because it does not import them to show its help."""
-    (offered,) = (option.type for option in render.render.params if option.name == "engine")
-    assert isinstance(offered, click.Choice)
-    assert set(offered.choices) == set(targets.ENGINES)
 
 
 # ---- options of sbatch

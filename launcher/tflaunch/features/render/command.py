@@ -9,17 +9,13 @@ from tflaunch.cli.arguments.spec import read_file, set_option, spec_argument, wa
 from tflaunch.clusterspec import load
 from tflaunch.discovery import local_machine
 from tflaunch.errors import SpecError
-from tflaunch.feature import features
 from tflaunch.features.render import targets
 from tflaunch.plan import placement
-
-# The same as in `features.render.targets`, which is imported only on use.
-_ENGINES = ("slurm", *(["jobset", "trainjob"] if "kubernetes" in features() else []), "compose")
 
 
 @click.command()
 @spec_argument
-@click.option("--to", "engine", type=click.Choice(_ENGINES), required=True, help="The engine.")
+@click.option("--to", "engine", type=click.Choice(list(targets.ENGINES)), required=True, help="The engine.")
 @set_option
 def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
     """Print what another engine needs to start SPEC, with the TF_CONFIG of `plan`.
