@@ -1,20 +1,25 @@
 """Query an agent that was started only to answer requests."""
 
 import time
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from tflaunch.agents import calls
 from tflaunch.core import event_records
-from tflaunch.transport.base import AgentConnector, Link, LinkError
+from tflaunch.plan.model import Plan
+from tflaunch.transport.base import AgentConnector, AgentGoneError, Link, LinkError
+from tflaunch.transport.connect import connectors_for
 from tflaunch_worker import wire
 from tflaunch_worker.readable import printable
 
 _RECEIVE = 256 * 1024
 _MOST_UNASKED = 1000  # messages received before a request asks for them
 _ANSWERS = ("host_prepared", "host_refused")
+_HOSTS_AT_ONCE = 16
+_T = TypeVar("_T")
 
 
 class AgentRpc:
@@ -140,6 +145,30 @@ def visiting(connector: AgentConnector, run: str) -> Iterator[AgentRpc]:
     finally:
         agent.close()
         connector.end()
+
+
+def ask_hosts(
+    plan: Plan, run: Path, hosts: Iterable[str], ask: Callable[[AgentRpc, str], _T]
+) -> tuple[list[_T], list[str]]:
+    """Ask new agents on hosts of a plan, many at once; return the answers, and problems.
+
+    ``run`` is the directory of the run that they are of. ``ask`` is called with the agent and the name of each host.
+    """
+    connectors = connectors_for(plan, run)
+
+    def visit(host: str) -> _T:
+        with visiting(connectors[host], run.name) as agent:
+            return ask(agent, host)
+
+    with ThreadPoolExecutor(_HOSTS_AT_ONCE, "visit") as pool:  # no limit: its threads have theirs
+        visits = {host: pool.submit(visit, host) for host in hosts}
+    answers, problems = [], []
+    for host, made in visits.items():
+        try:
+            answers.append(made.result())  # no limit: it has ended
+        except (LinkError, AgentGoneError, ValueError) as error:
+            problems.append(f"{host}: {error}")
+    return answers, problems
 
 
 def _checked(message: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The warm servers of this user on the hosts of a plan: start, list and end them."""
 
+import itertools
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from tflaunch.client import follow
@@ -13,20 +13,17 @@ from tflaunch.core.events import Count, Reason, Seconds
 from tflaunch.errors import EXIT_INTERNAL, TflaunchError
 from tflaunch.explain import wording
 from tflaunch.features.preload.preloading import Preloading, is_warm_host
-from tflaunch.features.rpc import visiting
+from tflaunch.features.rpc import AgentRpc, ask_hosts
 from tflaunch.plan.model import Plan, TaskPlan
 from tflaunch.plan.task_starter import REFUSED
 from tflaunch.records import read_record
 from tflaunch.runtime import launch
 from tflaunch.store.run_dir import home
-from tflaunch.transport.base import AgentConnector, AgentGoneError, LinkError
-from tflaunch.transport.connect import connectors_for
 from tflaunch_worker import fields, file_trees
 from tflaunch_worker.features.preload import warm_client
 from tflaunch_worker.readable import duration_words
 
 _COLUMNS = ("HOST", "PYTHON", "MODULES", "MEMORY", "RUNS", "ENDS IN")
-_AT_ONCE = 16
 _PATIENCE = 60.0  # seconds for a host's servers to end
 
 
@@ -72,34 +69,14 @@ def on_hosts(plan: Plan, *, is_stop: bool) -> tuple[WarmServers, list[str]]:
     hosts = [host for host in plan.hosts if is_warm_host(host)]
     others = plan._replace(hosts=tuple(host for host in hosts if not host.is_local), warm=None)
     directory = home() / "runs" / f"warm-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
-    connectors = connectors_for(others, directory)
-    found, problems = [], []
-    if here := next((host.host for host in hosts if host.is_local), ""):
-        found += on_this_machine(here, is_stop=is_stop)
-    with ThreadPoolExecutor(_AT_ONCE, "warm") as pool:  # no limit: its threads have theirs
-        visits = {
-            host: pool.submit(_visit, host, connector, directory.name, is_stop)
-            for host, connector in connectors.items()
-        }
-    for host, visit in visits.items():
-        try:
-            found += visit.result()  # no limit: its threads have theirs
-        except (LinkError, AgentGoneError, ValueError) as error:
-            problems.append(f"{host}: {error}")
-    return found, problems
 
-
-def _visit(host: str, connector: AgentConnector, run: str, is_stop: bool) -> WarmServers:
-    """Ask an agent on a host for its warm servers.
-
-    Raises:
-        LinkError: it does not answer.
-        AgentGoneError: it cannot be started.
-        ValueError: the answer is not one.
-    """
-    with visiting(connector, run) as agent:
+    def look(agent: AgentRpc, host: str) -> WarmServers:
         answer, _ = agent.call("look_for_warm", _PATIENCE, stop=is_stop)
-    return [read_server(host, status) for status in fields.items(answer, "servers")]
+        return [read_server(host, status) for status in fields.items(answer, "servers")]
+
+    here = next((on_this_machine(host.host, is_stop=is_stop) for host in hosts if host.is_local), [])
+    there, problems = ask_hosts(others, directory, [host.host for host in others.hosts], look)
+    return [*here, *itertools.chain(*there)], problems
 
 
 def start_servers(plan: Plan) -> None:

@@ -9,7 +9,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -21,16 +20,13 @@ from tflaunch.explain import wording
 from tflaunch.features.file_tree import TRASH, delete_run, delete_tree, is_directory, last_change, tree_size
 from tflaunch.features.prune import drills
 from tflaunch.features.prune.agent_caches import PATIENCE, Cached, find_cached, remove_cached
-from tflaunch.features.rpc import visiting
+from tflaunch.features.rpc import ask_hosts
 from tflaunch.plan.model import Plan, RetentionPlan
 from tflaunch.runtime.watchers import Watcher
 from tflaunch.store import journal, run_dir
-from tflaunch.transport.base import AgentGoneError, LinkError
-from tflaunch.transport.connect import connectors_for
 
 _REMOVING = "removing"
 _DEAD = ("lost", "unreadable", "not begun", "stopped")
-_HOSTS_AT_ONCE = 16
 _HOST_PATIENCE = 60.0  # seconds to delete a tree, which may be on a slow disk
 
 
@@ -250,22 +246,10 @@ def _hosts_of(plan: Plan) -> list[str]:
 def _remove_copies(path: Path) -> None:
     """Remove a run's copies on all hosts, or raise an error that names the rest."""
     plan = runs.plan_of(path)
-    if not (hosts := _hosts_of(plan)):
-        return
-    connectors = connectors_for(plan, path)
-
-    def remove_copy(host: str) -> str:
-        try:
-            with visiting(connectors[host], path.name) as agent:
-                agent.call("remove_code", _HOST_PATIENCE)
-        except (LinkError, AgentGoneError) as error:
-            return f"{host}: {error}"
-        return ""
-
-    with ThreadPoolExecutor(_HOSTS_AT_ONCE, "prune") as pool:  # no limit: its threads have theirs
-        problems = [problem for problem in pool.map(remove_copy, hosts) if problem]
-    if problems:
-        raise TflaunchError(f"its code stays on {'; '.join(problems)}", EXIT_INTERNAL)
+    if hosts := _hosts_of(plan):
+        _, problems = ask_hosts(plan, path, hosts, lambda agent, _: agent.call("remove_code", _HOST_PATIENCE))
+        if problems:
+            raise TflaunchError(f"its code stays on {'; '.join(problems)}", EXIT_INTERNAL)
 
 
 class Retention(Watcher):
