@@ -117,7 +117,7 @@ class _Server:
         """Stream ``status``, ``timeline`` and, with ?logs=TASK,TASK (* is all), ``lines``."""
         directory = await run_in_threadpool(named_run, request)
         wanted = request.query_params.get("logs")
-        logs = None if wanted is None else await run_in_threadpool(_open_logs, directory, wanted)
+        logs = None if wanted is None else LogFeed(*await run_in_threadpool(_open_logs, directory, wanted))
         return _stream(_run_events(self._feeds, directory, logs))
 
     def show_plan(self, request: Request) -> Response:
@@ -160,7 +160,7 @@ class _Server:
         """Return the last lines of chosen tasks that contain a text, whatever its case."""
         text = request.query_params.get("text", "").lower()
         directory = named_run(request)
-        reader = _log_reader(directory, _chosen(directory, request.query_params.get("logs", _ALL)))
+        reader, _ = _open_logs(directory, request.query_params.get("logs", _ALL))
         found = deque((line for line in reader.read() if text in as_text(line.text).lower()), _MOST_FOUND + 1)
         return JSONResponse({"lines": list(shown(found))[-_MOST_FOUND:], "has_more": len(found) > _MOST_FOUND})
 
@@ -226,18 +226,10 @@ def _observer(directory: Path) -> Observer:
     return observer
 
 
-def _chosen(directory: Path, wanted: str) -> list[str]:
-    """Return the comma-separated tasks; raise a `TflaunchError` if one does not exist."""
-    return selectors.select_tasks(runs.plan_of(directory), [] if wanted == _ALL else wanted.split(","))
-
-
-def _open_logs(directory: Path, wanted: str) -> LogFeed:
-    tasks = _chosen(directory, wanted)
-    return LogFeed(_log_reader(directory, tasks), tasks)
-
-
-def _log_reader(directory: Path, tasks: list[str]) -> LogReader:
-    return LogReader(directory, _observer(directory).logs, tasks)
+def _open_logs(directory: Path, wanted: str) -> tuple[LogReader, list[str]]:
+    """Open the logs of comma-separated tasks; raise a `TflaunchError` if one does not exist."""
+    tasks = selectors.select_tasks(runs.plan_of(directory), [] if wanted == _ALL else wanted.split(","))
+    return LogReader(directory, _observer(directory).logs, tasks), tasks
 
 
 class RememberedRuns:
