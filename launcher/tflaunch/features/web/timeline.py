@@ -155,12 +155,10 @@ class Wait(NamedTuple):
 
 def waits_of(job: Job, epoch: float) -> list[Wait]:
     """List a job's waits; its times plus ``epoch`` are seconds since the epoch."""
-
-    def since_epoch(time: float | None) -> float | None:
-        return None if time is None else round(time + epoch, 3)
-
-    found = islice(_waits(job), _MOST)
-    return [wait._replace(until=round(wait.until + epoch, 3), again=since_epoch(wait.again)) for wait in found]
+    return [
+        wait._replace(until=round(wait.until + epoch, 3), again=wait.again and round(wait.again + epoch, 3))
+        for wait in islice(_waits(job), _MOST)
+    ]
 
 
 def _waits(job: Job) -> Iterator[Wait]:
