@@ -49,13 +49,7 @@ def web(run: str | None, port: int | None, owner: int | None) -> None:
         if os.getppid() != owner:
             return
     shown = None if run is None else runs.find_run(run)
-    server.serve(say, port, shown, None if owner is None else _tell_owner)
-
-
-def _tell_owner() -> None:
-    """Tell the process that has started this one that the link is shown."""
-    os.write(1, b"\n")
-    os.close(1)
+    server.serve(say, port, shown, is_beside=owner is not None)
 
 
 def _require_server() -> None:

@@ -46,19 +46,15 @@ _NO_COOKIE = (
 )
 
 
-def serve(
-    say: Callable[[str], None],
-    port: int | None = None,
-    run: Path | None = None,
-    listening: Callable[[], None] | None = None,
-) -> None:
+def serve(say: Callable[[str], None], port: int | None, run: Path | None, *, is_beside: bool) -> None:
     """Serve the page until SIGINT or SIGTERM.
 
     Args:
         say: shows a message: the link, and after each use the next one.
         port: where to listen; None for the usual port if it is free, else any.
         run: the directory of the run that the link leads to; None for the list of all.
-        listening: called after the first link was shown, if another command owns the terminal; no other one is shown.
+        is_beside: whether another command owns the terminal. It is told by stdout that the first link is shown, and no
+            other one is.
 
     Raises:
         TflaunchError: the port is not free.
@@ -71,15 +67,16 @@ def serve(
             return f"http://{LOOPBACK}:{chosen}/?{TOKEN}={token}"
 
         def say_next(token: str) -> None:
-            if listening is None:
+            if not is_beside:
                 say(f"for another browser: {link(token)}")
 
         access = Access(say_next)
-        say(f"open {link(access.token)}" + ("" if listening else " (Ctrl-C stops it)"))
+        say(f"open {link(access.token)}" + ("" if is_beside else " (Ctrl-C stops it)"))
         if os.environ.get("SSH_CONNECTION"):
             say(f"on your own machine, first: {_tunnel(chosen)}")
-        if listening is not None:
-            listening()
+        if is_beside:
+            os.write(1, b"\n")
+            os.close(1)
         app = Guarded(make_app(), access, chosen, "/" if run is None else f"/#/{run.name}")
         config = uvicorn.Config(
             app,
@@ -170,18 +167,12 @@ class Guarded:
         if _name_of(host) not in _NAMES:
             return _refused("This address is not one of this machine's own names; open http://127.0.0.1 instead.")
         is_foreign = origin is not None and origin != f"http://{host}"
-        if is_foreign or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            return self._foreign(scope, headers)
-        if scope["method"] not in _SAFE and origin is None:
+        is_foreign |= headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+        is_link = headers.get("sec-fetch-mode") == "navigate" and origin is None  # in another page, to this one
+        is_followed = is_link and scope["method"] == "GET" and scope["path"] == "/"
+        if (is_foreign and not is_followed) or (scope["method"] not in _SAFE and origin is None):
             return _refused("Only the page itself can do this.")
         return None
-
-    def _foreign(self, scope: Scope, headers: Headers) -> Response | None:
-        """Refuse a request from another page, unless the user follows a link to this one."""
-        is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("origin") is None
-        if is_link and scope["method"] == "GET" and scope["path"] == "/":
-            return None
-        return _refused("Only the page itself can do this.")
 
     def _redeemed(self, scope: Scope) -> Response | None:
         """Return a cookie for a link's token, None for a browser with one, else a refusal."""
