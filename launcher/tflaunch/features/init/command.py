@@ -89,13 +89,9 @@ def _check_target(path: Path, force: bool, is_usual: bool) -> None:
     if path.is_dir():
         raise TflaunchError(f"{path} is a directory; give the path of a file in it", EXIT_USAGE)
     if not force and os.path.lexists(path):
-        raise _exists(path)
+        raise TflaunchError(f"{path} exists; replace it with --force, or give another FILE", EXIT_USAGE)
     if not path.parent.is_dir():
         raise TflaunchError(f"there is no directory {path.parent}; create it, or give another FILE", EXIT_USAGE)
-
-
-def _exists(path: Path) -> TflaunchError:
-    return TflaunchError(f"{path} exists; replace it with --force, or give another FILE", EXIT_USAGE)
 
 
 def _write(path: Path, text: str, force: bool) -> None:
@@ -107,8 +103,6 @@ def _write(path: Path, text: str, force: bool) -> None:
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
-    except FileExistsError:
-        raise _exists(path) from None
     except OSError as error:
         raise TflaunchError(f"{path} cannot be written: {error.strerror}; give another FILE", EXIT_USAGE) from None
 
