@@ -10,7 +10,7 @@ import pytest
 from support.browser_pages import fits_a_phone, press, show
 from support.launch import Launch
 from support.web_pages import begin, run_to_end
-from tflaunch.features.profile.profiler import file_of, session_in
+from tflaunch.features.profile.profiler import session_in
 from tflaunch.store.run_dir import profiles_in
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def profiled(place: Launch) -> str:
     run = run_to_end(place, "true", 2, name="profiled")
     session = session_in(profiles_in(place.home / "runs" / run), STAMP)
     session.mkdir(parents=True)
-    file_of(session, "worker:0").write_text(STACKS)
-    file_of(session, "worker:1").write_text(STACKS + "cut off\n")
+    (session / "worker-0.folded").write_text(STACKS)
+    (session / "worker-1.folded").write_text(STACKS + "cut off\n")
     return run
 
 

@@ -48,7 +48,7 @@ class Profiler(Watcher):
                 place.rmdir()
 
         def finish(task: str, problem: str, text: str) -> None:
-            path = file_of(place, task)
+            path = place / f"{task.replace(':', '-')}.folded"
             if not problem:
                 try:
                     private_files.write_text(path, text)
@@ -92,8 +92,3 @@ def session_in(profiles: Path, stamp: str) -> Path:
     """Return an unused directory for profiles made at the same time."""
     names = (stamp if not number else f"{stamp}_{number}" for number in itertools.count())
     return next(profiles / name for name in names if not (profiles / name).exists())
-
-
-def file_of(session: Path, task: str) -> Path:
-    """Return the path of a task's profile in such a directory."""
-    return session / f"{task.replace(':', '-')}.folded"
