@@ -20,7 +20,6 @@ from tflaunch.features.fetched_files import FetchedFile
 from tflaunch.features.rpc import visiting
 from tflaunch.features.uploads import HashedFile
 from tflaunch.plan import placeholders, tensorboard
-from tflaunch.plan.model import Plan
 from tflaunch.records import Line, read_record
 from tflaunch.store.run_dir import collected_files_in
 from tflaunch.transport.base import AgentGoneError, LinkError
@@ -116,11 +115,11 @@ class Collection:
         self.results: dict[Workdir, Collected] = {}
         self._directory = collected_files_in(path)
         self._patterns = tuple(patterns)
-        self._plan: Plan = job.original
         self._run = path.name
         self._finished = finished
         self._is_cancelled = False
-        self._reach = reach or _new_agents(self._plan, path)
+        connectors = connectors_for(job.original, path) if reach is None else {}
+        self._reach = reach or (lambda host: visiting(connectors[host], path.name))
         self._workdirs = workdirs_of(job)
         hosts = list(dict.fromkeys(workdir.host for workdir in self._workdirs))
         shares = [hosts[first::_AT_ONCE] for first in range(min(_AT_ONCE, len(hosts)))]
@@ -229,12 +228,6 @@ class Listing(NamedTuple):
         if len({file.path for file in found.files}) < len(found.files):
             raise ValueError("its agent lists a file twice")
         return found
-
-
-def _new_agents(plan: Plan, path: Path) -> Reach:
-    """Return how to reach agents that are started for it, and dismissed at the end."""
-    connectors = connectors_for(plan, path)
-    return lambda host: visiting(connectors[host], path.name)
 
 
 def _shortened(sentences: list[str]) -> list[str]:
