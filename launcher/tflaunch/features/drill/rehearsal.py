@@ -177,14 +177,10 @@ class _Watched:
 
     def _waits(self) -> bool:
         """Whether the fault is still due, or what it struck has not come as far again."""
-        return self._fault is not None and (
-            self.struck_at is None or time.time() - self.struck_at < _SETTLED or not self._has_begun_again()
-        )
-
-    def _has_begun_again(self) -> bool:
-        assert self.struck_at is not None
         since, step = self.struck_at, self._steps or 0
-        return any(point.time > since and point.step >= step for point in self._last_points())
+        if since is None or time.time() - since < _SETTLED:
+            return self._fault is not None
+        return not any(point.time > since and point.step >= step for point in self._last_points())
 
     def _strike(self, run: Run, fault: Fault) -> None:
         if self._directory is not None:
