@@ -39,17 +39,12 @@ def queue(slots: int | None, as_json: bool) -> None:
     if as_json:
         print_json(entries)
         return
-    elsewhere = _waiting_elsewhere()
+    locations = [locate_run(path) for path in run_dir.newest_first()]
+    waits = [each.describe_wait() for each in locations if not isinstance(each, QueuedRun)]
+    elsewhere = [sentence for sentence in waits if sentence]  # of the queues of engines, such as Slurm
     if entries:
         click.echo(location.table(entries, time.time()), nl=False)
     for sentence in elsewhere:
         say(sentence)
     if not entries and not elsewhere:
         say("no run waits")
-
-
-def _waiting_elsewhere() -> list[str]:
-    """Describe the runs that wait in the queues of engines, such as Slurm."""
-    locations = [locate_run(path) for path in run_dir.newest_first()]
-    waits = (location.describe_wait() for location in locations if not isinstance(location, QueuedRun))
-    return [sentence for sentence in waits if sentence]
