@@ -72,16 +72,6 @@ class Stream(Protocol):
         """Describe a command that exited before our program ran; ``said``: its message."""
 
 
-def _read_answer(line: bytes) -> tuple[str, str]:
-    """Return kind and text of a reply of `boot`: a reason, or a gone agent's log."""
-    message = wire.parse(line, _MOST_VALUES)
-    if not isinstance(message, dict):
-        raise ValueError("it is not an object")  # noqa: TRY004 - what a host says is a value
-    kind = fields.text(message, "kind", 20)
-    text = {"failed": "reason", "gone": "words"}.get(kind)
-    return kind, printable(fields.text(message, text)) if text else ""
-
-
 def _shown(data: bytes) -> str:
     return printable(data[:60].decode("utf-8", "replace"))
 
@@ -130,6 +120,7 @@ class _Boot:
         self._received = self._received.partition(marker)[2]
 
     def _answer(self) -> tuple[str, str]:
+        """Return kind and text of a reply of `boot`: a reason, or a gone agent's log."""
         while b"\n" not in self._received:
             if len(self._received) > _LONGEST_ANSWER:
                 raise LinkError(f"our program there answered without end: {_shown(self._received)}")
@@ -137,7 +128,10 @@ class _Boot:
                 raise LinkError(self._python_failure())
         line, _, self._received = self._received.partition(b"\n")
         try:
-            return _read_answer(line)
+            message = fields.mapping({"answer": wire.parse(line, _MOST_VALUES)}, "answer")
+            kind = fields.text(message, "kind", 20)
+            text = {"failed": "reason", "gone": "words"}.get(kind)
+            return kind, printable(fields.text(message, text)) if text else ""
         except ValueError as error:
             raise LinkError(f"our program there answered {_shown(line)}: {printable(str(error), 200)}") from None
 
