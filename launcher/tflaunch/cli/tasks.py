@@ -5,7 +5,7 @@ import signal
 
 import click
 
-from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
+from tflaunch.cli.arguments.select import choose, choose_tasks, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import say
 from tflaunch.client import control_client, runs
 from tflaunch.errors import EXIT_USAGE, TflaunchError
@@ -70,8 +70,7 @@ def restart(words: tuple[str, ...]) -> None:
     Example:
       tflaunch restart evaluator
     """
-    directory, wanted = choose(words)
-    tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
+    directory, tasks = choose_tasks(words)
     bound = control_client.request_restart(directory, tasks)
     if tasks and not bound:
         say(f"restarting {listed(tasks)} of {directory.name}")

@@ -70,3 +70,9 @@ def choose(words: Sequence[str], default: Callable[[], Path] = runs.find_run) ->
         if re.fullmatch(_MISSPELT_TASK, words[0]) or selectors.names_task(runs.plan_of(directory), words[0]):
             return directory, list(words)
         raise
+
+
+def choose_tasks(words: Sequence[str]) -> tuple[Path, list[str]]:
+    """Return the directory of the selected run, and its selected tasks, [] without any."""
+    directory, wanted = choose(words)
+    return directory, selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []

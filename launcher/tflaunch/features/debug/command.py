@@ -7,15 +7,13 @@ from typing import Any
 
 import click
 
-from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
+from tflaunch.cli.arguments.select import choose_tasks, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import say
-from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient
 from tflaunch.core.states import Breakpoint
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.features.debug import LINK_LOST
 from tflaunch.interruptible import wait_readable
-from tflaunch.plan import selectors
 from tflaunch.tui import formatting
 from tflaunch_worker import fields
 from tflaunch_worker.features.debug.breakpoints import LONGEST_LINE
@@ -122,9 +120,8 @@ def debug(words: tuple[str, ...]) -> int:
     Example:
       tflaunch debug worker:1
     """
-    directory, wanted = choose(words)
+    directory, tasks = choose_tasks(words)
     run = directory.name
-    tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
     client = DebuggerClient(directory, tasks)
     try:
         reason = client.run()

@@ -4,14 +4,12 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
+from tflaunch.cli.arguments.select import choose_tasks, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import json_option, print_json, say
-from tflaunch.client import runs
 from tflaunch.explain.wording import listed
 from tflaunch.features.hang.evidence import Evidence
 from tflaunch.features.hang.evidence_collector import request_stacks
 from tflaunch.features.hang.position import Group
-from tflaunch.plan import selectors
 from tflaunch_worker.readable import age_words
 
 
@@ -29,8 +27,7 @@ def stacks(verbose: bool, as_json: bool, words: tuple[str, ...]) -> None:
     Example:
       tflaunch stacks
     """
-    directory, wanted = choose(words)
-    tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
+    directory, tasks = choose_tasks(words)
     seen = request_stacks(directory)
     shown = [each for each in seen.tasks if not tasks or each.task in tasks]
     if as_json:

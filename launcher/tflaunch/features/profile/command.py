@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 import click
 
 from tflaunch import private_files
-from tflaunch.cli.arguments.select import choose, run_and_tasks_argument
+from tflaunch.cli.arguments.select import choose_tasks, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import Duration, json_option, print_json, say
-from tflaunch.client import runs
 from tflaunch.client.control_client import ControlClient
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.features.profile import flame_graph
-from tflaunch.plan import selectors
 from tflaunch_worker import fields
 from tflaunch_worker.features.profile.profiles import LEAST_SECONDS, MOST_SECONDS
 
@@ -43,8 +41,7 @@ def profile(seconds: float, as_json: bool, words: tuple[str, ...]) -> int:
     Example:
       tflaunch profile --for 5s worker:0 worker:1
     """
-    directory, wanted = choose(words)
-    tasks = selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []
+    directory, tasks = choose_tasks(words)
     made: list[TaskProfile] = []
     try:
         for each in _make_profiles(directory, tasks, seconds):
