@@ -275,10 +275,7 @@ def find_task_starter(made: Spec | Plan) -> TaskStarter:
 
 
 def _features_of_others() -> dict[str, Feature]:
-    """Return the features of other packages.
-
-    One that cannot be imported is left out, with a sentence on stderr.
-    """
+    """Return the features of other packages, apart from those that cannot be imported."""
     offers = os.path.join("*tflaunch*-info", "entry_points.txt")  # to read all would take a quarter of an `up`
     files = (file for path in sys.path for file in glob.iglob(os.path.join(glob.escape(path), offers)))
     if not any(f"[{_FEATURES}]" in Path(file).read_text("utf-8", "replace") for file in files):
@@ -296,10 +293,7 @@ def _features_of_others() -> dict[str, Feature]:
 
 
 def ask(name: str, place: str, *about: Any) -> Any:
-    """Call a function of a feature; return None if it fails.
-
-    The feature is left out then.
-    """
+    """Call a function of a feature; if it fails, leave that out, and return None."""
     with feature_faults.isolated(name):
         return load(place)(*about)
     return None

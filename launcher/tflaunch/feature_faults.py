@@ -25,10 +25,7 @@ _tell: Callable[[str, str], None] = _print
 
 
 def tell_with(tell: Callable[[str, str], None] | None) -> None:
-    """Report faults by a function of the feature's name and the reason.
-
-    With None, they are printed to stderr, as at first.
-    """
+    """Report faults by a function of name and reason; with None, on stderr again."""
     global _tell  # noqa: PLW0603 (a process supervises one run)
     _tell = tell or _print
 

@@ -38,10 +38,8 @@ def replace_text(path: Path, text: str) -> None:
 def require_own(path: Path, *, is_base: bool = False) -> None:
     """Reject a directory in which another user could have put files.
 
-    Args:
-        path: the directory.
-        is_base: only our own directories are used in it, each checked as well; then it may belong to root, and
-            have the sticky bit like /tmp.
+    ``is_base``: only our own directories are used in it, each checked as well; then it may belong to root, and have the
+    sticky bit like /tmp.
 
     Raises:
         OSError: it cannot be examined.

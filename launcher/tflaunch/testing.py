@@ -169,10 +169,7 @@ def _is_for_cluster(item: pytest.Item) -> bool:
 
 
 def _run(counts: Sequence[int], command: str | Sequence[str], timeout: float, fields: dict[str, Any]) -> Result:
-    """Run a command as a cluster of that many tasks of each role.
-
-    A mistake in the fields fails the test with a sentence about each.
-    """
+    """Run a command as a cluster of that many tasks of each role."""
     import tflaunch
 
     cluster = {role: count for role, count in zip(ROLES, counts, strict=True) if count}

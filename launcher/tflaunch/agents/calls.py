@@ -169,10 +169,7 @@ class UserCode(Protocol):
         """Copy the code to the directory of a run; return the code that is read there."""
 
     def export(self, run: Path) -> list[tuple[Path, str]]:
-        """Describe a full copy of the code in the directory of a run.
-
-        Returns the files of the copy, and their paths in it.
-        """
+        """Return the files of a full copy of the code in a run, and their paths in it."""
 
     def upload(self, begin: Begin, failed: Callable[[str], None]) -> CodeUpload:
         """Return an upload that begins its calls with ``begin``.

@@ -68,10 +68,7 @@ _ASKED = {"hold_ports": "ports", "look_up_names": "names", "probe_peers": "peers
 
 
 class ExpectedReplies:
-    """Remembers the commands sent to an agent, as far as its events answer them.
-
-    ``has_offered_files``: the user's code was offered.
-    """
+    """Remembers the commands sent to an agent, as far as its events answer them."""
 
     def __init__(self, now: float) -> None:
         """Expect nothing yet of an agent that starts at ``now``, in seconds of our clock."""

@@ -40,10 +40,7 @@ class Session:
         files: LeftFileStore,
         run_in_thread: Callable[[Callable[[], None]], object],
     ) -> None:
-        """Prepare a session with the agent on ``host``, without connecting.
-
-        ``run_in_thread`` runs a blocking function in another thread.
-        """
+        """Prepare a session with the agent on ``host``, without connecting."""
         self.host = host
         self._connector = connector
         self._reconnector = Reconnector(connector, mailbox, run_in_thread, self._use)
@@ -242,10 +239,7 @@ class Session:
             self._say(kind, **about)
 
     def send_files(self, code: calls.UserCode) -> None:
-        """Send the user's code to the host; `HostPrepared` or `HostRefused` will follow.
-
-        An upload that an earlier attempt has begun goes on.
-        """
+        """Send the user's code to the host; `HostPrepared` or `HostRefused` will follow."""
         self._expected.has_offered_files = True
         if self._upload is not None:
             return

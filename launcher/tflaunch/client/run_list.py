@@ -174,10 +174,7 @@ def _described(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _results_so_far(directory: Path, state: str) -> dict[str, Any]:
-    """Return the last step and metrics of a live run, and its expected end.
-
-    As at its end, they are those of the first task that reports some.
-    """
+    """Return the last step and metrics of a live run, and its expected end."""
     moment = last_moment(directory)
     if moment is None:
         return {}

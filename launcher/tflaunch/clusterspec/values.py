@@ -134,13 +134,8 @@ def parse_address(value: object) -> Address:
 def parse_host(value: object, remedy: str = 'write for example "h1" or "10.0.0.1"', shown: object = None) -> str:
     """Return a host's name or address in its one form, without brackets.
 
-    Args:
-        value: what the user has written; brackets are optional.
-        remedy: the hint of the error.
-        shown: what the error shows, by default ``value``.
-
     Raises:
-        InvalidValueError: the value is neither.
+        InvalidValueError: the value is neither; shows ``shown``, by default the value, and the remedy.
     """
     shown = value if shown is None else shown
     text = value[1:-1] if isinstance(value, str) and re.fullmatch(r"\[.*:.*\]", value) else value

@@ -70,10 +70,7 @@ def returned_hosts(job: Job) -> list[str]:
 
 
 def grows_at(job: Job) -> float | None:
-    """Return when to restart the gang with returned hosts, None for never.
-
-    None if the plan is not elastic or no host has returned.
-    """
+    """Return when to restart the gang with returned hosts, None for never."""
     is_whole = len(job.plan.tasks) == len(job.original.tasks)
     if job.plan.elastic is None or is_whole or not returned_hosts(job):
         return None

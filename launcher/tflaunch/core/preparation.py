@@ -1,7 +1,4 @@
-"""Handle the answers of hosts to what an attempt needs there.
-
-Pure.
-"""
+"""Handle the answers of hosts to what an attempt needs there. Pure."""
 
 from collections.abc import Sequence
 

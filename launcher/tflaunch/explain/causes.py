@@ -66,10 +66,7 @@ def _exit_words(code: int | None, number: int | None) -> str:
 
 
 def last_traceback(lines: Sequence[str]) -> list[str]:
-    """Return the last complete Python traceback; [] if there is none.
-
-    Of chained tracebacks, only the last one is returned.
-    """
+    """Return the last complete Python traceback of any chain; [] if there is none."""
     lines = failures.bounded(lines)
     found = failures.find_failure(lines)
     if found is None or found.kind in ("", USAGE_ERROR):

@@ -196,8 +196,6 @@ def state_of_run(job: Job, exit_code: int | None) -> str:
 
     This is ``succeeded``, ``failed``, ``stopped`` (by `tflaunch down`, or by the engine of its job, if that
     says why), ``interrupted`` (by a signal to tflaunch), or the phase of a job that has no exit code.
-
-    ``exit_code`` is as in `status`.
     """
     code = job.exit_code if exit_code is None else exit_code
     if code is None:

@@ -82,10 +82,7 @@ def end_sentence(job: Job, tail: Tail, known: Annotations) -> str:
 
 
 def where_results_are(job: Job) -> list[str]:
-    """Return a line about results beside a copy of the user's code.
-
-    There is none if the spec says what is fetched (`collect`).
-    """
+    """Return a line about results beside copied code, unless `collect` fetches them."""
     if job.plan.collect:
         return []
     if job.plan.made_hosts is not None:

@@ -31,10 +31,7 @@ if TYPE_CHECKING:
 
 
 class Environment(NamedTuple):
-    """What is different in a process's environment from the one that it inherits.
-
-    ``unset`` are variables that it does not inherit; ``reasons``: variable to why tflaunch set it.
-    """
+    """How a process's environment differs from what it inherits, as in `TaskPlan`."""
 
     env: Mapping[str, str]
     unset: tuple[str, ...]

@@ -32,10 +32,7 @@ class TaskStarter:
         return None
 
     def order(self, plan: Plan, process: TaskPlan, *, is_first: bool) -> Mapping[str, object]:
-        """Return the fields of the order to start, beside the command.
-
-        ``is_first``: it is the first attempt of the job.
-        """
+        """Return the fields of the order to start, beside the command."""
         return {}
 
     def describe_function(self, name: str, functions: Sequence[FunctionType], data: bytes) -> Mapping[str, object]:

@@ -66,10 +66,7 @@ class Service:
         self._server: ControlServer | None = None
 
     def listen(self, directory: Path, answer_other: AnswerOther) -> None:
-        """Listen in the run's directory, which has its journal; raises as `ControlServer`.
-
-        ``answer_other`` answers what features answer.
-        """
+        """Listen in the run's directory, which has its journal; raises as `ControlServer`."""
         self._answer_other = answer_other
         self._server = ControlServer(directory, self._mailbox, self._hear)
 

@@ -31,10 +31,7 @@ _PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal
 
 
 def execute(plan: Plan, config: RunConfig, connectors: Mapping[str, AgentConnector], links: Mapping[str, Link]) -> int:
-    """Run a plan to its end and return tflaunch's exit code.
-
-    ``links`` are agents that are already started.
-    """
+    """Run a plan; return the exit code. ``links``: agents that are already started."""
     mailbox = Mailbox()
     job = step.begin_job(config.directory.run, plan, mailbox.now())
 

@@ -112,9 +112,7 @@ def take_over(
     stop: StopRequested | None = None,
     sink: Callable[[Sequence[str]], OutputSink] = Screen,
 ) -> int:
-    """Continue the run in a directory, or end it; return as `start` does.
-
-    ``say``, ``extras``, ``is_detached`` and ``sink`` are as in `RunConfig`.
+    """Continue the run in a directory, or end it; arguments as in `RunConfig`.
 
     Raises:
         TflaunchError: the run has a supervisor, or none of its tasks can still be alive.

@@ -61,13 +61,9 @@ class Submitted(NamedTuple):
 
 
 def problems_on(engine: str, file: SpecFile, settings: Sequence[str], command: Sequence[str]) -> list[Problem]:
-    """Return the problems of a spec on an engine that can be known now.
+    """Return the problems of a spec on an engine (``--on``) that can be known now.
 
-    Args:
-        engine: a value of ``--on``.
-        file: the spec.
-        settings: of the spec, with those that the engine means.
-        command: in place of the spec's, if it is not empty.
+    ``settings`` include those that the engine means; ``command`` replaces the spec's, if it is not empty.
 
     Raises:
         SpecError: the spec is invalid anywhere; lists all problems.

@@ -46,10 +46,7 @@ class Supervision(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What watchers add to the end of a run.
-
-    ``notes`` and ``results`` are lines before and after its summary.
-    """
+    """What watchers add to the end of a run: lines before and after its summary."""
 
     notes: Sequence[str] = ()
     results: Sequence[str] = ()

@@ -1,7 +1,4 @@
-"""How a host's agent is reached (`AgentConnector`), and the stream to it (`Link`).
-
-Kinds of hosts differ in nothing else.
-"""
+"""How kinds of hosts differ: the way to an agent, and the stream to it (`Link`)."""
 
 import socket
 from collections.abc import Callable

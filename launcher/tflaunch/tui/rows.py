@@ -1,7 +1,4 @@
-"""Turn the tasks of a status into table cells: one row per task, or one per role.
-
-Pure: a status in, cells out. `layout` lays them out on a terminal.
-"""
+"""Turn the tasks of a status into table cells: a row per task, or per role. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
