@@ -1,12 +1,7 @@
-"""What a command runs with Python, as far as that is certain, and where functions find their modules."""
-
-import subprocess
-import sys
+"""What a command runs with Python, as far as that is certain."""
 
 import pytest
 
-from support.specs import SMALLEST_LOCAL, planned
-from tflaunch.api.functions import Call
 from tflaunch_worker.features import program_source
 
 
@@ -32,16 +27,3 @@ def test_what_a_command_runs(words: str, found: tuple[str, int] | None) -> None:
     assert (program_source.check_command(words.split()) == "") == (found is not None)
     for other in ("sh -c x", "pythonw train.py", "env python train.py", "ipython train.py", ""):
         assert program_source.check_command(other.split()) == "its command does not start with a Python"
-
-
-def test_what_only_this_program_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If it matters, and the interpreter tells: then tasks share a process with those of other programs."""
-    command = [sys.executable, "train.py"]
-    own = subprocess.check_output([sys.executable, "-c", "import sys; print(*sys.path[1:], sep='\\n')"], text=True)
-    monkeypatch.setattr(sys, "path", ["/mine", *own.splitlines(), "/other", "__editable__.finder.__path_hook__"])
-    call = Call(print, (), {})
-    plan = planned({**SMALLEST_LOCAL, "command": command, "workdir": "/"})._replace(preload=("json",))
-    assert call.places_beside(plan) == ["/mine", "/other"]
-    assert call.places_beside(planned({**SMALLEST_LOCAL, "command": command})) == call.searched
-    without = planned({**SMALLEST_LOCAL, "command": ["/missing/python", "train.py"]})._replace(preload=("json",))
-    assert call.places_beside(without) == call.searched

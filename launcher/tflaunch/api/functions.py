@@ -1,6 +1,5 @@
 """Functions as tasks: what is sent to the tasks, and what they returned or raised."""
 
-import ast
 import builtins
 import io
 import json
@@ -8,7 +7,6 @@ import os
 import pickle
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import threading
@@ -21,14 +19,12 @@ from typing import Any
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
 from tflaunch.feature import task_starters
 from tflaunch.install_command import command_for_extra
-from tflaunch.plan.model import AUTO, FUNCTION_PROGRAM, Plan
+from tflaunch.plan.model import FUNCTION_PROGRAM
 from tflaunch_worker import function as caller
 from tflaunch_worker import wire
 from tflaunch_worker.readable import printable
 
 _MOST_HEAD = 1024 * 1024  # bytes
-_TELL_PATH = "import sys; print(ascii(sys.path))"  # imports nothing that could lie in the working directory
-_PATIENCE = 10.0  # seconds for an interpreter to start
 _pickling = threading.Lock()  # which modules are pickled by value is a setting of the whole process
 
 
@@ -75,25 +71,6 @@ class Call:
             self._known: dict[str, object] = {"name": self._name, "python": list(sys.version_info[:2])}
             for starter in task_starters():
                 self._known.update(starter.describe_function(self._name, sent, self._data))
-
-    def places_beside(self, plan: Plan) -> list[str]:
-        """Return which module paths of this program the tasks' interpreter lacks.
-
-        Only what tasks fork from depends on it, so that functions and programs can be forked from the same process.
-        """
-        task = next((task for task in plan.tasks if plan.host(task.host).is_like_here), None)
-        if task is None or plan.preload in ((), (AUTO,)):
-            return self.searched
-        env = {name: value for name, value in {**os.environ, **task.env}.items() if name not in task.unset}
-        try:
-            command = [task.argv[0], "-c", _TELL_PATH]
-            told = subprocess.run(
-                command, env=env, cwd=task.workdir, capture_output=True, timeout=_PATIENCE, check=True
-            )
-            own = ast.literal_eval(told.stdout.decode("ascii"))
-        except (OSError, ValueError, subprocess.SubprocessError):
-            return self.searched
-        return [place for place in self.searched if place not in own]
 
     def write(self, directory: Path) -> None:
         """Write everything that a task needs to call it into a new directory.

@@ -72,7 +72,7 @@ def start(  # noqa: PLR0913 - options, all of them named
         with launch.new_directory(plan, None, file.suffix, file.text.encode()) as run:
             if call is not None:
                 call.write(run.function)
-                plan = plan.with_function(run.function, call.places_beside(plan))
+                plan = plan.with_function(run.function, call.searched)
             launch.start_supervisor(plan, run, is_owned=not detach)
     except OSError as error:
         raise TflaunchError(describe_os_error(error), EXIT_INTERNAL) from None
