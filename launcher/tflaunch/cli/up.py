@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ from tflaunch.feature import engines, load
 from tflaunch.interruptible import handle_signals
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.tui.screen import Screen
-from tflaunch_worker import boot, signals
+from tflaunch_worker import signals
 
 if TYPE_CHECKING:
     from tflaunch.clusterspec.spec_file import SpecFile
@@ -99,8 +98,6 @@ def start_spec(file: SpecFile, settings: tuple[str, ...], launching: Launching, 
     """Run a spec, here or by an engine; return tflaunch's exit code."""
     check_extras(launching)
     options, engine = launching.options, launching.engine
-    if misplaced := misplaced_home():
-        arguments.say(misplaced)
     settings += settings_of(launching)
     if engine is not None and engines()[engine].submit:
         from tflaunch.runtime.run_config import SpecOrder
@@ -114,16 +111,6 @@ def start_spec(file: SpecFile, settings: tuple[str, ...], launching: Launching, 
     arguments.warn(file.source, warnings)
     plan = plan._replace(preflight=options.preflight)
     return start(launching._replace(plan=plan, suffix=file.suffix, spec=file.text.encode()))
-
-
-def misplaced_home() -> str:
-    """Return a sentence if root's HOME belongs to another user (`sudo -E`), else ""."""
-    path, home = boot.own_directory(is_given=True), os.environ.get("HOME", "")
-    if os.environ.get("TFLAUNCH_HOME") or os.getuid() != 0 or not os.path.isdir(home):
-        return ""
-    if os.stat(home).st_uid == 0 or path.startswith(os.path.join(home, "")):
-        return ""
-    return f"HOME={home} is not root's, so the files of this run are in {path}; use `sudo -H`, or set TFLAUNCH_HOME"
 
 
 def _submit(file: SpecFile, order: SpecOrder, launching: Launching) -> int:
