@@ -9,6 +9,7 @@ from tflaunch.agents.snapshot import AgentSnapshot, look_at
 from tflaunch.client.run_location import locate_run
 from tflaunch.core import replay
 from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, SupervisedElsewhereError, TflaunchError
+from tflaunch.explain.wording import listed
 from tflaunch.plan.model import Plan
 from tflaunch.store import run_dir
 from tflaunch.store.journal import first_and_last_record, first_record, not_begun, readable
@@ -17,7 +18,6 @@ from tflaunch_worker import LOCK_NAME as AGENT_LOCK_NAME
 from tflaunch_worker import linux, orphans
 from tflaunch_worker.readable import duration_words
 
-_SHOWN = 8
 _NO_RUNS = "there are no runs in {} ($TFLAUNCH_HOME/runs); `tflaunch up SPEC` starts one"
 
 
@@ -34,7 +34,8 @@ def find_run(name: str | None = None) -> Path:
     known = run_dir.newest_first()
     found = known if name is None else _matching(known, name)
     if not found:
-        there_are = f"the runs are {_listed(known)}" if known else _NO_RUNS.format(run_dir.runs_directory())
+        names = listed([path.name for path in known])
+        there_are = f"the runs are {names}" if names else _NO_RUNS.format(run_dir.runs_directory())
         if name is None:
             raise TflaunchError(there_are, EXIT_USAGE)
         what = f"{name!r} is a task, not a run" if ":" in name else f"there is no run {name!r}"
@@ -44,7 +45,7 @@ def find_run(name: str | None = None) -> Path:
     live = [path for path in found if is_live(path)]
     if len(live) > 1:
         several = "several runs" if name is None else f"several runs that match {name!r}"
-        raise TflaunchError(f"{several} are live; name one of them: {_listed(live)}", EXIT_USAGE)
+        raise TflaunchError(f"{several} are live; name one of them: {listed([path.name for path in live])}", EXIT_USAGE)
     return _opened((live or found)[0])
 
 
@@ -180,8 +181,3 @@ def kill_orphans(path: Path) -> None:
     for lock in path.glob(f"agents/*/{AGENT_LOCK_NAME}"):
         if linux.is_lock_free(str(lock)):
             orphans.sweep(str(lock.parent))
-
-
-def _listed(paths: list[Path]) -> str:
-    shown = ", ".join(path.name for path in paths[:_SHOWN])
-    return shown if len(paths) <= _SHOWN else f"{shown} and {len(paths) - _SHOWN} more"
