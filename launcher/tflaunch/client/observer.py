@@ -76,7 +76,8 @@ class Observer:
             for step in replay.transitions(self.job, self._noted(records), self.known):
                 seen.append(step)
                 self.job, self.known = step.job, step.known.noted(step.event, step.now)
-        self._wait_for_exit()
+        if self.exit_code is not None:
+            self._hang_up()
         return seen
 
     @property
@@ -109,20 +110,17 @@ class Observer:
         except NoSupervisorError:
             message = {"kind": "ended"}
         if message is not None and message["kind"] == "ended":
-            self.client.close()
-            self.client = None
             self.exit_code = message.get("exit_code", self.exit_code)  # the journal may have had no room for it
-            self._wait_for_exit()
+            self._hang_up()
 
-    def _wait_for_exit(self) -> None:
-        """Wait for the exit of a supervisor that has recorded the run's end."""
-        if self.exit_code is None or self._has_exited:
-            return
-        self._has_exited = True
+    def _hang_up(self) -> None:
+        """Leave a supervisor that has told the run's end, or none; await its exit."""
         if self.client is not None:
             self.client.close()
             self.client = None
-        run_dir.wait_for_end(self.directory)
+        if self.exit_code is not None and not self._has_exited:
+            self._has_exited = True
+            run_dir.wait_for_end(self.directory)
 
     def _connect(self) -> ControlClient | None:
         with suppress(NoSupervisorError):
