@@ -3,7 +3,7 @@
 Each record is checked first, since a journal may be damaged. Pure: records are what `journal.read_journal` returns.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tflaunch.core import event_records, step
@@ -184,13 +184,9 @@ def annotations_in(records: Iterable[dict[str, Any]]) -> Annotations:
     return annotations
 
 
-def replay_job(records: Iterable[dict[str, Any]]) -> Job:
-    """Return the job after all records; raises as `transitions`, and without any."""
-    rest = iter(records)
-    first = next(rest, None)
-    if first is None:
-        raise DamagedRecordError(0, "the journal is empty")
-    job = first_job(first)
-    for transition in transitions(job, rest):
+def replay_job(records: Sequence[dict[str, Any]]) -> Job:
+    """Return the job after one or more records; raises as `transitions`."""
+    job = first_job(records[0])
+    for transition in transitions(job, records[1:]):
         job = transition.job
     return job

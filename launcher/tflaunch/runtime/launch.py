@@ -16,7 +16,6 @@ from tflaunch.client import follow, runs
 from tflaunch.client.observer import Observer
 from tflaunch.client.run_location import locate_run
 from tflaunch.client.secret_values import find_secrets, read_secrets
-from tflaunch.core import replay
 from tflaunch.core.events import StopRequested
 from tflaunch.core.job_state import Phase
 from tflaunch.errors import EXIT_INTERNAL, EXIT_PREFLIGHT, EXIT_USAGE, TflaunchError, missing_feature
@@ -28,7 +27,7 @@ from tflaunch.plan.model import Plan
 from tflaunch.runtime import daemon, foreground
 from tflaunch.runtime.run_config import RunConfig
 from tflaunch.store import log_writer, run_dir
-from tflaunch.store.journal import first_record, not_begun, read_journal, readable
+from tflaunch.store.journal import first_record, read_job
 from tflaunch.store.log_sink import OutputSink
 from tflaunch.transport.base import AgentConnector, Link, LinkError, LoginBound
 from tflaunch.transport.connect import connectors_for
@@ -117,11 +116,7 @@ def take_over(
     Raises:
         TflaunchError: the run has a supervisor, or none of its tasks can still be alive.
     """
-    records = read_journal(path)
-    if not records:
-        raise not_begun(path)
-    with readable(path):
-        job = replay.replay_job(records)
+    records, job = read_job(path)
     if runs.is_live(path):
         raise run_dir.already_supervised(path)
     if job.phase is Phase.ENDED and records[-1]["kind"] == "ended":  # otherwise its supervisor was killed just before

@@ -50,6 +50,8 @@ def not_begun(path: Path) -> TflaunchError:
 def read_job(path: Path) -> tuple[list[dict[str, Any]], Job]:
     """Return a journal's records, and the job after them; raises as `JournalReader`."""
     records = read_journal(path)
+    if not records:
+        raise not_begun(path)
     with readable(path):
         return records, replay.replay_job(records)
 
