@@ -1,4 +1,4 @@
-"""Spec and plan values without pydantic: addresses, durations, roles, strategies."""
+"""Spec and plan values without pydantic: addresses, hosts, durations, roles."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ _IPV6 = r"[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*"
 BRACKETED_HOST_PATTERN = rf"({_NAME}|\[{_IPV6}\])"
 """A host where a port may follow."""
 HOST_PATTERN = rf"({_NAME}|\[{_IPV6}\]|{_IPV6})"
+
+FIRST_PORT = 1024
+"""The lowest port that a task can use without privileges; a lower number behind a host is a number of tasks."""
+FORMS = "h1, h1:4 or h1 slots=4 for four tasks, h1:2222 for a port"
+_SLOTS = re.compile(r"(?P<address>\S+)(?:\s+slots=(?P<slots>\d{1,5}))?(?:\s+max[-_]slots=\d+)?")
+_LONGEST_PORT = 6  # digits that suffice to tell a count from a port
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -149,6 +155,33 @@ def parse_host(value: object, remedy: str = 'write for example "h1" or "10.0.0.1
     if address is None:
         raise InvalidValueError(f"{show_value(shown)} names no host", remedy)
     return str(address.ipv4_mapped or address)
+
+
+class HostSlots(NamedTuple):
+    """A host, perhaps with a port, and its number of tasks; None if none is written."""
+
+    address: str
+    tasks: int | None
+
+
+def read_host_slots(text: str) -> HostSlots:
+    """Return host and number in ``h1``, ``h1:2222``, ``h1:4`` or ``h1 slots=4``.
+
+    Behind ``slots=``, the number is a port, however low it is.
+
+    Raises:
+        InvalidValueError: the text has another form, or the host gets no task.
+    """
+    parts = _SLOTS.fullmatch(text.strip())
+    if parts is None:
+        raise InvalidValueError(f"{text[:60]!r} names no host", f"write one: {FORMS}")
+    address, count = parts["address"], None if parts["slots"] is None else int(parts["slots"])
+    host, number = split_address(address)
+    if count is None and number is not None and number.isdecimal() and int(number[:_LONGEST_PORT]) < FIRST_PORT:
+        address, count = bracketed(host), int(number)
+    if count == 0:
+        raise InvalidValueError(f"{text[:60]} is a host without a task", "leave it out, or give a number from 1 on")
+    return HostSlots(address, count)
 
 
 def is_ip_address(host: str) -> bool:

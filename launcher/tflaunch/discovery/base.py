@@ -24,7 +24,7 @@ class NotFoundError(Exception):
 class Found(NamedTuple):
     """Discovered hosts.
 
-    ``lines`` has one host each, as `clusterspec.host_slots` reads them: ``h1``, ``h1:2222``, ``h1 slots=2``. ``handle``
+    ``lines`` has one host each, as `values.read_host_slots` reads them: ``h1``, ``h1:2222``, ``h1 slots=2``. ``handle``
     is what the engine needs to reach them later, even from another process.
     """
 

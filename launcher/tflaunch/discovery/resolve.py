@@ -4,9 +4,8 @@ import itertools
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch.clusterspec.host_slots import FORMS, read_host_slots
 from tflaunch.clusterspec.model import Spec
-from tflaunch.clusterspec.values import MAX_TASKS, Address, InvalidValueError, parse_address
+from tflaunch.clusterspec.values import FORMS, MAX_TASKS, Address, InvalidValueError, parse_address, read_host_slots
 from tflaunch.discovery import base
 from tflaunch.discovery.base import NotFoundError
 from tflaunch.errors import Problem, SpecError

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from tflaunch.cli.arguments.spec import WholeNumber, add_options, say
-from tflaunch.clusterspec.host_slots import FIRST_PORT, HostSlots, read_host_slots
-from tflaunch.clusterspec.values import InvalidValueError, split_address
+from tflaunch.clusterspec.values import FIRST_PORT, HostSlots, InvalidValueError, read_host_slots, split_address
 
 _PYTHON = re.compile(r"python[\d.]*")
 
