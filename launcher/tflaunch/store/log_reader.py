@@ -128,8 +128,8 @@ class OneLog:
         start, end = self._of_attempt(start, end, attempt)
         if since is not None:
             start = max(start, self._at_time(since, end))
-        if tail is not None:
-            start = self._back(tail, start, end)
+        if tail is not None:  # from the newline before the first of these lines on
+            start = (self._after_newline(start, end, tail + 1) or start) if tail > 0 else end
         self._is_short = tail is not None
         return self._lines(start, end, self._index.clock(start))
 
@@ -197,32 +197,19 @@ class OneLog:
         begin = self._places[0]
         return self._after_newline(begin, position) or begin
 
-    def _after_newline(self, low: int, high: int) -> int | None:
-        """Return the position after the last newline in a range, None if there is none."""
-        while high > low:
-            start = max(high - _BLOCK, low)
-            found = self._read(start, high).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
-            high = start
-        return None
-
-    def _back(self, count: int, low: int, high: int) -> int:
-        """Return the start of the last ``count`` lines in a range."""
-        if count <= 0:
-            return high
-        wanted = count + 1  # the newline before the first of them
+    def _after_newline(self, low: int, high: int, number: int = 1) -> int | None:
+        """Return the position after the last newlines in a range, None if there are fewer."""
         while high > low:
             start = max(high - _BLOCK, low)
             data = self._read(start, high)
             here = data.count(b"\n")
-            if here >= wanted:
-                for _ in range(wanted):
+            if here >= number:
+                for _ in range(number):
                     data = data[: data.rfind(b"\n")]
                 return start + len(data) + 1
-            wanted -= here
+            number -= here
             high = start
-        return low
+        return None
 
     # ---- lines
 
