@@ -34,15 +34,10 @@ def own_process(program: str, *arguments: str) -> list[str]:
     """
     if not sys.executable:
         raise TflaunchError("Python does not know its own path (sys.executable); use the command line", EXIT_INTERNAL)
-    # -I keeps out the working directory, and settings by which another program would be run; the rest is given.
-    return [sys.executable, "-I", "-c", f"import sys; sys.path[:] = {own_path()!a}; {program}", *arguments]
-
-
-def own_path() -> list[str]:
-    """Return this process's module paths, without its working directory."""
-    path = [entry for entry in sys.path if entry]
     homes = [os.path.dirname(next(iter(package.__path__))) for package in (tflaunch, tflaunch_worker)]
-    return [*path, *(home for home in dict.fromkeys(homes) if home not in path)]
+    path = list(dict.fromkeys([*filter(None, sys.path), *homes]))
+    # -I keeps out the working directory, and settings by which another program would be run; the rest is given.
+    return [sys.executable, "-I", "-c", f"import sys; sys.path[:] = {path!a}; {program}", *arguments]
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:

@@ -42,12 +42,12 @@ class Reconnector:
             gone: takes the last line of the agent's log if it has exited.
             failed: takes the reason why it cannot be reached, whenever that is another one.
         """
-        now = self._mailbox.now()
-        if self._found_at is None or now - self._found_at >= STEADY:
+        when = self._mailbox.now()
+        if self._found_at is None or when - self._found_at >= STEADY:
             self._wait = _FIRST_WAIT
-            self._look_at(now, gone, failed)
         else:  # back off from a host that accepts every link and drops it at once
-            self._look_at(now + self._next_wait(), gone, failed)
+            when += self._next_wait()
+        self._look_at(when, gone, failed)
 
     def find_or_start(self, failed: Callable[[str], None]) -> None:
         """Look for the agent once, and start it if it is not found."""

@@ -112,11 +112,6 @@ def is_open(job: Job) -> bool:
     return not job.tasks.count(*((NOT_LISTENING, role) for role in inside))
 
 
-def late(job: Job) -> list[str]:
-    """Return the training tasks that still run while others have finished."""
-    return [task.task for task in trainers(job.plan) if job.tasks[task.task].is_alive]
-
-
 def finished(job: Job) -> list[str]:
     """Return the training tasks that have succeeded."""
     return [task.task for task in trainers(job.plan) if job.tasks[task.task].has_succeeded]

@@ -126,7 +126,8 @@ def _grace_of(tasks: Iterable[TaskState]) -> float:
 
 def late_news(job: Job) -> list[str]:
     """Return a message about tasks that outlast others."""
-    late, finished = policy.late(job), policy.finished(job)
+    late = [task.task for task in policy.trainers(job.plan) if job.tasks[task.task].is_alive]
+    finished = policy.finished(job)
     if not late or not finished:
         return []
     verb = "runs" if len(late) == 1 else "run"
