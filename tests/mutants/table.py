@@ -257,7 +257,7 @@ MUTANTS: Mapping[str, Edit] = {
         Invariant("I1", 81),
     ),
     "a command beside a task counts as the task": Edit(
-        "tflaunch_worker.features.exec.running_command._be_keeper",
+        "tflaunch_worker.features.background.be_keeper",
         "linux.adopt_orphans()",
         "pass",
         Suite("features/exec/test_exec.py::test_a_command_does_not_count_as_the_task"),

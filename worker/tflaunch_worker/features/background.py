@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable
+import signal
+from typing import Any, Callable, Collection
 
 from tflaunch_worker import linux, process_state
 from tflaunch_worker.event_loop import Loop
@@ -25,6 +26,14 @@ def run_in_background(loop: Loop, work: Callable[[], Any], done: Callable[[Any],
         _take_session(0)
 
     return run_in_fork(loop, work, done, detach)[1]
+
+
+def be_keeper(answer: int, kept: Collection[int] = ()) -> None:
+    """Let a fork adopt orphans, hold few descriptors, and get TERM if the agent dies."""
+    process_state.close_all_but([answer, *kept])
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
+    linux.die_with_parent(signal.SIGTERM)
+    linux.adopt_orphans()
 
 
 def yield_to_others() -> None:

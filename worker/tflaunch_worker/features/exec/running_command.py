@@ -16,12 +16,13 @@ import termios
 import time
 from contextlib import suppress
 from functools import partial
-from typing import Any, Collection, Dict, Mapping, Tuple
+from typing import Any, Dict, Mapping, Tuple
 
-from tflaunch_worker import fields, linux, offload, process_ends, process_state, procfs, schema, spawn
+from tflaunch_worker import fields, linux, offload, process_ends, procfs, schema, spawn
 from tflaunch_worker.agent.calls import Call
 from tflaunch_worker.agent.services import AgentParts
 from tflaunch_worker.agent.task_processes import SUCCESS_PATIENCE
+from tflaunch_worker.features import background
 from tflaunch_worker.process_state import TaskSettings
 
 _Streams = Tuple[int, Dict[int, str], Tuple[int, int, int]]
@@ -56,8 +57,8 @@ class RunningCommand:
         self._stdin, self._outputs, theirs = _open_terminal(size) if size else _open_pipes()
         keep = partial(_keep, command, agent.host.settings, theirs)
         try:
-            kept = (*theirs, *command.namespaces)
-            self._keeper, _ = offload.run_in_fork(self._loop, keep, self._ended_with, partial(_be_keeper, kept))
+            be_keeper = partial(background.be_keeper, kept=(*theirs, *command.namespaces))
+            self._keeper, _ = offload.run_in_fork(self._loop, keep, self._ended_with, be_keeper)
         except OSError:
             _close(self._stdin, *self._outputs)
             raise
@@ -183,14 +184,6 @@ class RunningCommand:
         if self._is_over and not self._outputs:
             code, problem = self._result
             self._call.answer(code=code, problem=problem)
-
-
-def _be_keeper(kept: Collection[int], answer: int) -> None:
-    """Make this fork adopt orphans, close descriptors, and get TERM if the agent dies."""
-    process_state.close_all_but([answer, *kept])
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
-    linux.die_with_parent(signal.SIGTERM)
-    linux.adopt_orphans()
 
 
 def _keep(command: spawn.Command, settings: TaskSettings, streams: tuple[int, int, int]) -> tuple[int, str]:

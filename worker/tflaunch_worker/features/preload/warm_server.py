@@ -19,7 +19,7 @@ import socket
 import sys
 import time
 
-from tflaunch_worker import linux
+from tflaunch_worker import linux, process_ends
 from tflaunch_worker.features.preload import become, fingerprint, fork_checks, warm_client
 from tflaunch_worker.features.preload.fingerprint import Fingerprint
 from tflaunch_worker.socket_messages import Message, receive_message, send_message
@@ -96,7 +96,7 @@ class _Server:
         self._until = time.monotonic() + self._idle
         self._uses = 0
         self._owner = warm_client.open_owner(os.path.dirname(self._path))
-        signal.signal(signal.SIGCHLD, _reap)
+        signal.signal(signal.SIGCHLD, lambda *_: process_ends.reap())  # guards
 
     def serve(self) -> socket.socket:
         """Serve; return only in a fork that is a run's zygote, with the link to its agent."""
@@ -245,12 +245,3 @@ def _program(root: str, function: str) -> bytes:
 
 def _encoded(message: Message) -> dict[bytes, bytes]:
     return {name.encode("latin-1"): value.encode("latin-1") for name, value in message["env"].items()}
-
-
-def _reap(number: int, frame: object) -> None:
-    """Reap guards that have ended."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        pass

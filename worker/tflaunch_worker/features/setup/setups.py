@@ -6,10 +6,11 @@ import os
 import signal
 from typing import Any, ClassVar, Dict
 
-from tflaunch_worker import host_vars, linux, offload, orphans, process_ends, process_state, schema
+from tflaunch_worker import host_vars, linux, offload, orphans, process_ends, schema
 from tflaunch_worker.agent import orders
 from tflaunch_worker.agent.calls import Call
 from tflaunch_worker.agent.services import AgentParts, Service
+from tflaunch_worker.features import background
 from tflaunch_worker.features.setup import kept_setup
 from tflaunch_worker.features.setup.setup_maker import Order, make
 
@@ -73,7 +74,7 @@ class Setups(Service):
             for call in self._making.pop(setup):
                 call.answer(problem=result["problem"], lines=result["lines"], log=result["log"])
 
-        keeper, _ = offload.run_in_fork(self.agent.loop, work, done, _be_keeper)
+        keeper, _ = offload.run_in_fork(self.agent.loop, work, done, background.be_keeper)
         started.add(keeper)
 
     def _use(self, place: str, build: str) -> bool:
@@ -104,11 +105,3 @@ class Setups(Service):
             os.access(os.path.join(place, "python"), os.X_OK) for place in first.get("PATH", ())
         ):
             message["argv"] = ["python", *message["argv"][1:]]
-
-
-def _be_keeper(answer: int) -> None:
-    """Let this fork adopt orphans, hold nothing of the agent's, and end with it."""
-    process_state.close_all_but([answer, 2])
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGCHLD))
-    linux.die_with_parent(signal.SIGTERM)
-    linux.adopt_orphans()
