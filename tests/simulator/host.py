@@ -13,6 +13,7 @@ from tflaunch_worker.agent.services import Service
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.agent.task_output import Spool, Stream
 from tflaunch_worker.features.checkpoints.checkpoint_copies import CheckpointCopies
+from tflaunch_worker.features.memory.memory_reports import MemoryService
 from tflaunch_worker.spawn import Command
 
 if TYPE_CHECKING:
@@ -65,6 +66,12 @@ class SimCheckpointCopies(Service):
         return lambda *_: None
 
 
+class SimMemoryService(SimCheckpointCopies):
+    """Measures nothing: nothing grows, and no death is explained."""
+
+    CALLS = MemoryService.CALLS
+
+
 class SimMeasurer:
     """Measures tasks, which use nothing here; answers at once."""
 
@@ -79,28 +86,6 @@ class SimEvidenceCollector:
 
     def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, list[Any]]], None]) -> None:
         answer({task: [] for task in pids()})
-
-
-class SimOomWatch:
-    """Knows nothing of memory, nor of deaths."""
-
-    def room(self) -> None: ...
-
-    def evidence(self, pid: int) -> str:
-        return ""
-
-
-class SimVitals:
-    """Measures nothing regularly: nothing grows."""
-
-    def __init__(self, *_: object) -> None: ...
-
-    def add(self, task: str, attempt: int, pid: Callable[[], int]) -> None: ...
-
-    def remove(self, task: str) -> None: ...
-
-    def growth(self) -> str:
-        return ""
 
 
 class SimListeners:

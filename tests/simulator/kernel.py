@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.file_system import FileSystem, OsCalls, TreeCalls
-from simulator.host import SimCheckpointCopies, SimEvidenceCollector, SimOomWatch, SimVitals
+from simulator.host import SimCheckpointCopies, SimEvidenceCollector, SimMemoryService
 from tflaunch import private_files
 from tflaunch.features import uploads
 from tflaunch.store import log_index, log_reader, log_sink, log_writer
@@ -344,8 +344,7 @@ _BY_NAME: tuple[tuple[str, object, tuple[Any, ...]], ...] = (
     ("offload", _Offload, (received_code,)),
     ("offload", _KilledFork, (setups,)),
     ("EvidenceCollector", SimEvidenceCollector, (evidence,)),
-    ("VitalsReporter", SimVitals, (memory_reports,)),
-    ("OomWatch", SimOomWatch, (memory_reports,)),
+    ("MemoryService", SimMemoryService, (memory_reports,)),
     ("CheckpointCopies", SimCheckpointCopies, (checkpoint_copies,)),
 )
 _MODULES = tuple((module, name, substitute) for name, substitute, modules in _BY_NAME for module in modules)

@@ -22,7 +22,7 @@ from tflaunch.features.memory.memory_growth import HostVitals, MemoryGrowth, Vit
 from tflaunch.features.metrics.metrics import families
 from tflaunch.records import read_record
 from tflaunch.tui import layout
-from tflaunch_worker.features.memory.memory_reports import VitalsReporter
+from tflaunch_worker.features.memory.memory_reports import MemoryService
 
 GROWS = MemoryGrew(HERE, "worker:1", 0, 10 * 2.0**20, 7200.0)
 MIB, GIB, HOUR = 2.0**20, 2**30, 3600.0
@@ -112,36 +112,35 @@ def test_a_malformed_measurement_ends_the_link(known: object) -> None:
 # ---- the agent's side
 
 
-def reporter() -> tuple[StillLoop, VitalsReporter, list[dict[str, Any]]]:
-    """Return a reporter of a host with 1 GiB of room, its loop, and what it has told so far."""
+def reporter(pids: dict[str, int]) -> tuple[StillLoop, MemoryService, list[dict[str, Any]]]:
+    """Return a service that measures these tasks, its loop, and what it has told so far."""
     loop, told = StillLoop(), list[dict[str, Any]]()
-
-    return loop, VitalsReporter(cast("Any", loop), lambda: GIB, told.append), told
+    service = MemoryService(cast("Any", SimpleNamespace(loop=loop, link=SimpleNamespace(has_unsent=False))))
+    service.watch_memory(cast("Any", SimpleNamespace(is_open=True, tell=lambda **known: told.append(known))), {})
+    for name, pid in pids.items():
+        service.begin_task(cast("Any", SimpleNamespace(name=name, attempt=2, pid=pid)), cast("Any", None))
+    return loop, service, told
 
 
 def test_the_agent_measures_its_tasks_until_they_are_gone() -> None:
-    loop, measuring, told = reporter()
-    measuring.add("sidecar", 2, os.getpid)
+    loop, measuring, told = reporter({"sidecar": os.getpid()})
     for _ in range(3):
         loop.next()
     known = [read_record(HostVitals, each).tasks["sidecar"] for each in told]
     assert [each.attempt for each in known] == [2] * 3
     assert all(each.rss > 2**20 for each in known)
-    measuring.remove("sidecar")
+    measuring.end_task("sidecar")
     loop.next()
     assert len(told) == 3
     assert loop.timers == []
 
 
 def test_the_agent_says_which_task_has_grown() -> None:
-    loop = StillLoop()
     program = "import sys; keep = []\nfor _ in sys.stdin: keep.append(bytearray(b'x') * 100_000_000); print(flush=True)"
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
-        measuring = VitalsReporter(cast("Any", loop), lambda: None, lambda _: None)
-        measuring.add("worker:0", 0, os.getpid)
-        measuring.add("worker:1", 0, lambda: child.pid)
+        loop, measuring, _ = reporter({"worker:0": os.getpid(), "worker:1": child.pid})
         for _ in range(6):
             child.stdin.write("\n")
             child.stdin.flush()

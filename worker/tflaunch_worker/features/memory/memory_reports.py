@@ -6,44 +6,51 @@ The agent only measures; the supervisor decides what it means.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Callable, ClassVar, Dict
+from typing import Any, ClassVar
 
 from tflaunch_worker import procfs, spawn
 from tflaunch_worker.agent.calls import Call
 from tflaunch_worker.agent.services import AgentParts, Service
 from tflaunch_worker.agent.task import Task
-from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.features.memory.oom import OomWatch, in_words
 from tflaunch_worker.inspect.usage import owners_of
 from tflaunch_worker.readable import duration_words
-
-Tell = Callable[[Dict[str, Any]], object]
 
 _PERIOD = 10.0  # seconds between two measurements
 _FEWEST_BYTES = 64 * 2**20  # growth that is reported after a kill for lack of memory
 _SHORTEST_GROWTH = 30.0  # seconds
 
 
-class VitalsReporter:
+class MemoryService(Service):
     """Measures the tasks of this host, from their start to their end."""
 
-    def __init__(self, loop: Loop, room: Callable[[], int | None], tell: Tell) -> None:
-        """Measure nothing yet; ``room`` returns how many bytes the tasks can still use."""
-        self._loop = loop
-        self._room = room
-        self._tell = tell
+    CALLS: ClassVar = {"watch_memory": {}}
+
+    def __init__(self, agent: AgentParts) -> None:
+        super().__init__(agent)
+        self._oom = OomWatch()
         self._tasks: dict[str, _Watched] = {}
         self._is_scheduled = False
+        self._call: Call | None = None
 
-    def add(self, task: str, attempt: int, pid: Callable[[], int]) -> None:
-        """Measure a task; ``pid`` returns its process, 0 before there is one."""
-        self._tasks[task] = _Watched(attempt, pid)
+    def watch_memory(self, call: Call, message: dict[str, Any]) -> None:
+        """Send the tasks' memory at intervals."""
+        self._call = call
+
+    def begin_task(self, task: Task, command: spawn.Command) -> None:
+        """Measure a task that is about to start."""
+        self._tasks[task.name] = _Watched(task)
         if not self._is_scheduled:
             self._schedule()
 
-    def remove(self, task: str) -> None:
-        """Stop measuring a task, which is gone."""
-        self._tasks.pop(task, None)
+    def end_task(self, name: str) -> None:
+        """Measure a task no longer: it is gone."""
+        self._tasks.pop(name, None)
+
+    def explain_kill(self, pid: int) -> str:
+        """Return that memory was full, if it was, and which task has grown most."""
+        evidence = self._oom.evidence(pid)
+        return "; ".join(filter(None, (evidence, self.growth()))) if evidence else ""
 
     def growth(self) -> str:
         """Return a clause about the task whose memory has grown most, "" if none has."""
@@ -57,64 +64,30 @@ class VitalsReporter:
 
     def _schedule(self) -> None:
         self._is_scheduled = True
-        self._loop.call_at(self._loop.now() + _PERIOD, self._measure)
+        self.agent.loop.call_at(self.agent.loop.now() + _PERIOD, self._measure)
 
     def _measure(self) -> None:
+        """Report a regular measurement, unless others still wait to be sent."""
         self._is_scheduled = False
         if not self._tasks:
             return
-        leaders = {pid: task for task, watched in self._tasks.items() if (pid := watched.pid())}
+        leaders = {each.task.pid: task for task, each in self._tasks.items() if each.task.pid}
         processes = procfs.processes()
         rss: Counter[str] = Counter()
         for pid, task in owners_of(processes, leaders).items():
             rss[task] += processes[pid].rss_bytes
-        now = self._loop.now()
-        self._tell(
-            {"room": self._room(), "tasks": {task: each.measure(now, rss[task]) for task, each in self._tasks.items()}}
-        )
-        self._schedule()
-
-
-class MemoryService(Service):
-    """Tells the supervisor about the memory of the tasks of this host."""
-
-    CALLS: ClassVar = {"watch_memory": {}}
-
-    def __init__(self, agent: AgentParts) -> None:
-        super().__init__(agent)
-        self._oom = OomWatch()
-        self._vitals = VitalsReporter(agent.loop, self._oom.room, self._tell)
-        self._call: Call | None = None
-
-    def watch_memory(self, call: Call, message: dict[str, Any]) -> None:
-        """Send the tasks' memory at intervals."""
-        self._call = call
-
-    def _tell(self, known: dict[str, Any]) -> None:
-        """Report a regular measurement, unless others still wait to be sent."""
+        now = self.agent.loop.now()
+        known = {task: each.measure(now, rss[task]) for task, each in self._tasks.items()}
         if self._call is not None and self._call.is_open and not self.agent.link.has_unsent:
-            self._call.tell(time=self.agent.loop.now(), **known)
-
-    def begin_task(self, task: Task, command: spawn.Command) -> None:
-        """Measure a task that is about to start."""
-        self._vitals.add(task.name, task.attempt, lambda: task.pid)
-
-    def end_task(self, name: str) -> None:
-        """Measure a task no longer: it is gone."""
-        self._vitals.remove(name)
-
-    def explain_kill(self, pid: int) -> str:
-        """Return that memory was full, if it was, and which task has grown most."""
-        evidence = self._oom.evidence(pid)
-        return "; ".join(filter(None, (evidence, self._vitals.growth()))) if evidence else ""
+            self._call.tell(time=now, room=self._oom.room(), tasks=known)
+        self._schedule()
 
 
 class _Watched:
     """A task that is measured: its smallest and last size, and when it had them."""
 
-    def __init__(self, attempt: int, pid: Callable[[], int]) -> None:
-        self.attempt = attempt
-        self.pid = pid
+    def __init__(self, task: Task) -> None:
+        self.task = task
         self.least = float("inf"), 0.0
         self.last = 0.0, 0.0
 
@@ -123,4 +96,4 @@ class _Watched:
         if rss:
             self.last = rss, now
             self.least = min(self.least, self.last)
-        return {"attempt": self.attempt, "rss": rss}
+        return {"attempt": self.task.attempt, "rss": rss}
