@@ -13,6 +13,7 @@ from tflaunch_worker.agent.services import Service
 from tflaunch_worker.agent.task import Task
 from tflaunch_worker.agent.task_output import Spool, Stream
 from tflaunch_worker.features.checkpoints.checkpoint_copies import CheckpointCopies
+from tflaunch_worker.features.hang.evidence import TaskEvidence
 from tflaunch_worker.features.memory.memory_reports import MemoryService
 from tflaunch_worker.spawn import Command
 
@@ -79,13 +80,11 @@ class SimMeasurer:
         answer({task: {"cpu_seconds": 0.0, "rss_bytes": 0} for task in pids()})
 
 
-class SimEvidenceCollector:
+class SimTaskEvidence(TaskEvidence):
     """Looks at tasks, which have no processes here; answers at once."""
 
-    def __init__(self, loop: SimLoop) -> None: ...
-
-    def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[dict[str, list[Any]]], None]) -> None:
-        answer({task: [] for task in pids()})
+    def ask(self, answer: Callable[[dict[str, list[Any]]], None]) -> None:
+        answer({task: [] for task in self.agent.pids()})
 
 
 class SimListeners:

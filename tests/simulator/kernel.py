@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simulator.file_system import FileSystem, OsCalls, TreeCalls
-from simulator.host import SimCheckpointCopies, SimEvidenceCollector, SimMemoryService
+from simulator.host import SimCheckpointCopies, SimMemoryService, SimTaskEvidence
 from tflaunch import private_files
 from tflaunch.features import uploads
 from tflaunch.store import log_index, log_reader, log_sink, log_writer
@@ -343,7 +343,7 @@ _BY_NAME: tuple[tuple[str, object, tuple[Any, ...]], ...] = (
     ("file_trees", TreeCalls(_there), (received_code,)),
     ("offload", _Offload, (received_code,)),
     ("offload", _KilledFork, (setups,)),
-    ("EvidenceCollector", SimEvidenceCollector, (evidence,)),
+    ("TaskEvidence", SimTaskEvidence, (evidence,)),
     ("MemoryService", SimMemoryService, (memory_reports,)),
     ("CheckpointCopies", SimCheckpointCopies, (checkpoint_copies,)),
 )

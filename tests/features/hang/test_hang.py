@@ -2,6 +2,7 @@
 
 import functools
 import os
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -21,8 +22,7 @@ from tflaunch.features.hang.evidence_collector import Collector
 from tflaunch.features.hang.hang import Verdict
 from tflaunch.features.hang.position import Kind
 from tflaunch.records import as_json, read_record
-from tflaunch_worker.event_loop import Loop
-from tflaunch_worker.features.hang.evidence import BETWEEN, EvidenceCollector
+from tflaunch_worker.features.hang.evidence import BETWEEN, TaskEvidence
 
 LIBRARY = "/venv/lib/python3.11/site-packages"
 EXECUTE = Frame(f"{LIBRARY}/tensorflow/python/eager/execute.py", 53, "quick_execute")
@@ -445,21 +445,22 @@ def test_a_program_is_not_doubted_before_it_has_come_to_its_strategy(
 
 
 def test_two_samples_are_taken_with_a_pause() -> None:
-    loop = StillLoop()
-    collector = EvidenceCollector(cast("Loop", loop))
+    loop, pids = StillLoop(), {"worker:0": os.getpid()}
+    service = TaskEvidence(cast("Any", SimpleNamespace(loop=loop, pids=lambda: pids)))
     answers: list[Any] = []
     sent = w0(sockets=(LISTENS,), step=5, silence=2.0)
     assert read_record(Evidence, as_json(sent)) == sent
     began = loop.now()
-    collector.ask(lambda: {"worker:0": os.getpid()}, answers.append)
-    collector.ask(lambda: {"worker:0": os.getpid()}, answers.append)
+    service.ask(answers.append)
+    service.ask(answers.append)
     while not answers:
         loop.next()
     assert loop.now() - began == pytest.approx(BETWEEN)
     assert len(answers) == 2
     assert answers[0] is answers[1]
     assert os.getpid() in [process["pid"] for process in answers[0]["worker:0"]]
-    collector.ask(dict, answers.append)
+    pids.clear()
+    service.ask(answers.append)
     loop.next()
     assert answers[2] == {}, "no task was alive"
 

@@ -16,7 +16,6 @@ from tflaunch_worker.agent.calls import Call
 from tflaunch_worker.agent.network import listening_sockets
 from tflaunch_worker.agent.services import AgentParts, Service
 from tflaunch_worker.agent.task import Task
-from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.features import python_stacks
 from tflaunch_worker.features.hang.traffic import Traffic, namespace_of, sockets_of
 from tflaunch_worker.features.python_runtime import UnreadableError
@@ -39,32 +38,58 @@ _ON_FILE = (*_ON_LOCK, "pipe", "fifo", "partner", "fuse", "request_wait", "nfs",
 _STATES = {1: "established", 2: "connecting", 10: "listening"}  # of the kernel's numbering
 
 
-class EvidenceCollector:
-    """Answers one question at a time about the tasks of a host."""
+class TaskEvidence(Service):
+    """Finds out where tasks are; answers one question at a time."""
 
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
+    CALLS: ClassVar = {"find_signs": {}, "gather_evidence": {}}
+
+    def __init__(self, agent: AgentParts) -> None:
+        super().__init__(agent)
         self._waiting: list[Callable[[Facts], None]] = []
 
-    def ask(self, pids: Callable[[], dict[str, int]], answer: Callable[[Facts], None]) -> None:
+    def find_signs(self, call: Call, message: dict[str, Any]) -> None:
+        """Tell when each task last wrote or reported something; it costs next to nothing."""
+        for name in self.agent.pids():
+            self._tell(call, name)
+        call.answer()
+
+    def gather_evidence(self, call: Call, message: dict[str, Any]) -> None:
+        """Tell, too, where the processes of each task are."""
+        self.ask(partial(self._answer, call))
+
+    def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
+        """Wait until all tasks are sampled, for which the supervisor asks meanwhile."""
+        self.ask(lambda _: looked())
+
+    def _answer(self, call: Call, facts: Facts) -> None:
+        for name, processes in facts.items():
+            self._tell(call, name, processes=processes)
+        call.answer()
+
+    def _tell(self, call: Call, name: str, **more: Any) -> None:
+        task = self.agent.tasks[name]
+        silence = None if task.spoke_at is None else self.agent.loop.now() - task.spoke_at
+        known = {"task": name, "attempt": task.attempt, "silence": silence}
+        call.tell(**known, progress=task.progress() or None, **more)
+
+    def ask(self, answer: Callable[[Facts], None]) -> None:
         """Call ``answer`` after `BETWEEN` seconds with the processes of each task.
 
-        A question during another one gets the same answer. ``pids`` returns the leading process of each living task,
-        for each sample; the fields of processes are those of `tflaunch.features.hang.evidence.Process`.
+        A question during another one gets the same answer. The fields of processes are those of
+        `tflaunch.features.hang.evidence.Process`.
         """
         self._waiting.append(answer)
         if len(self._waiting) > 1:
             return
         before: dict[str, list[_Sample]] = {}
+        after: dict[str, list[_Sample]] = {}
+        loop = self.agent.loop
+        again = lambda: self._sample(after, lambda: self._answer_all(before, after))  # noqa: E731
+        self._sample(before, lambda: loop.call_at(loop.now() + BETWEEN, again))
 
-        def again() -> None:
-            after: dict[str, list[_Sample]] = {}
-            self._sample(pids(), after, lambda: self._tell(before, after))
-
-        self._sample(pids(), before, lambda: self._loop.call_at(self._loop.now() + BETWEEN, again))
-
-    def _sample(self, pids: dict[str, int], samples: dict[str, list[_Sample]], done: Callable[[], object]) -> None:
+    def _sample(self, samples: dict[str, list[_Sample]], done: Callable[[], object]) -> None:
         """Sample one task per round of the loop, then call ``done``."""
+        pids, loop = self.agent.pids(), self.agent.loop
         leaders = {pid: task for task, pid in pids.items()}
         members: dict[str, list[int]] = {task: [] for task in pids}
         for pid, task in owners_of(procfs.processes(), leaders).items():
@@ -76,13 +101,13 @@ class EvidenceCollector:
                 done()
                 return
             task, found = left.pop(0)
-            known = (_read_process(pid, self._loop.now()) for pid in sorted(found)[:_MOST_PROCESSES])
+            known = (_read_process(pid, loop.now()) for pid in sorted(found)[:_MOST_PROCESSES])
             samples[task] = [sample for sample in known if sample is not None]
-            self._loop.call_at(self._loop.now(), sample_next)
+            loop.call_at(loop.now(), sample_next)
 
         sample_next()
 
-    def _tell(self, before: dict[str, list[_Sample]], after: dict[str, list[_Sample]]) -> None:
+    def _answer_all(self, before: dict[str, list[_Sample]], after: dict[str, list[_Sample]]) -> None:
         earlier = {sample.pid: sample for samples in before.values() for sample in samples}
         facts: Facts = {}
         tables: dict[str, dict[int, dict[str, Any]]] = {"": {}}  # by network namespace; "" is that of a dead process
@@ -272,38 +297,3 @@ def _address(text: str, family: int) -> str:
     if "." in address:  # of IPv4, also in a socket of IPv6
         return f"{address.rpartition(':')[2]}:{port}"
     return f"[{address}]:{port}"
-
-
-class TaskEvidence(Service):
-    """Finds out where tasks are."""
-
-    CALLS: ClassVar = {"find_signs": {}, "gather_evidence": {}}
-
-    def __init__(self, agent: AgentParts) -> None:
-        super().__init__(agent)
-        self._collector = EvidenceCollector(agent.loop)
-
-    def find_signs(self, call: Call, message: dict[str, Any]) -> None:
-        """Tell when each task last wrote or reported something; it costs next to nothing."""
-        for name in self.agent.pids():
-            self._tell(call, name)
-        call.answer()
-
-    def gather_evidence(self, call: Call, message: dict[str, Any]) -> None:
-        """Tell, too, where the processes of each task are."""
-        self._collector.ask(self.agent.pids, partial(self._answer, call))
-
-    def _answer(self, call: Call, facts: Facts) -> None:
-        for name, processes in facts.items():
-            self._tell(call, name, processes=processes)
-        call.answer()
-
-    def _tell(self, call: Call, name: str, **more: Any) -> None:
-        task = self.agent.tasks[name]
-        silence = None if task.spoke_at is None else self.agent.loop.now() - task.spoke_at
-        known = {"task": name, "attempt": task.attempt, "silence": silence}
-        call.tell(**known, progress=task.progress() or None, **more)
-
-    def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
-        """Wait until all tasks are sampled, for which the supervisor asks meanwhile."""
-        self._collector.ask(self.agent.pids, lambda _: looked())
