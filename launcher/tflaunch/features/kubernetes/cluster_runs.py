@@ -151,14 +151,12 @@ class Executed(NamedTuple):
     failure: str
 
 
-def execute(
-    cluster: KubernetesPlan, pod: str, command: Sequence[str], is_quiet: bool = False, takes_input: bool = False
-) -> Executed:
-    """Run a tflaunch command in a pod on this terminal; ``is_quiet`` hides its errors.
+def execute(cluster: KubernetesPlan, pod: str, command: Sequence[str], takes_input: bool = False) -> Executed:
+    """Run a tflaunch command in a pod on this terminal.
 
     ``takes_input``: it gets the input of this process even if that is not a terminal.
     """
-    has_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not is_quiet
+    has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     argv = kubectl.exec_command(cluster, pod)
     if has_terminal:
         argv.insert(argv.index("--stdin"), "--tty")
@@ -180,9 +178,8 @@ def execute(
         shown, last = last, line  # only a last line is kubectl's own
         if not line.startswith((_ENDED_THERE, b"error: ", b"Error from server")):
             shown, last = shown + line, b""
-        if not is_quiet:
-            sys.stderr.buffer.write(shown)
-            sys.stderr.buffer.flush()
+        sys.stderr.buffer.write(shown)
+        sys.stderr.buffer.flush()
     code = process.wait()  # no limit: the user waits for it, and can press Ctrl-C
     if code == 0 or last.startswith(_ENDED_THERE):
         return Executed(code, "")
@@ -267,11 +264,7 @@ def _move_home(directory: Path, cluster: KubernetesPlan) -> None:
 
 
 def find_runs(settings: Sequence[str]) -> list[Path]:
-    """Return this user's run directories for a namespace; new ones have only a note.
-
-    Raises:
-        TflaunchError: Kubernetes does not tell them.
-    """
+    """Return this user's runs in a namespace; raise `TflaunchError` without an answer."""
     given = {name: value for name, _, value in (setting.partition("=") for setting in settings)}
     where = KubernetesPlan("", "", 0.0, given.get("kubernetes.context"), given.get("kubernetes.namespace"))
     try:
