@@ -23,13 +23,10 @@ class Timer:
 
 
 class Loop:
-    """Calls back when a descriptor is ready or a timer is due.
-
-    ``excuse`` returns whether the loop goes on after an exception that a callback has raised.
-    """
+    """Calls back when a descriptor is ready or a timer is due."""
 
     def __init__(self) -> None:
-        self.excuse: Callable[[Exception], bool] = lambda _: False
+        self.excuse: Callable[[Exception], bool] = lambda _: False  # whether to go on after a callback's exception
         self._selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []
         self._running = True

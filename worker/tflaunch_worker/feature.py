@@ -78,16 +78,10 @@ def _note_broken(name: str, error: Exception) -> None:
 
 
 def start_guard(recipe: str, python: Sequence[str], directory: str, title: str, link: socket.socket) -> int | None:
-    """Start guard and agent by an earlier run's process; return the guard's pidfd.
+    """Start guard and agent by an earlier run's process; return a pidfd, or None.
 
-    Returns None if there is no such process.
-
-    Args:
-        recipe: what the plan says of that process.
-        python: the interpreter for guard and agent, with its options.
-        directory: the agent's private directory, which exists.
-        title: for people who list processes.
-        link: the socket to the agent's first client, which stays open here.
+    ``recipe`` is what the plan says of that process, ``python`` the interpreter with its options, ``title`` for people
+    who list processes, and ``link`` the socket to the agent's first client, which stays open here.
     """
     for starter in [feature.guards for feature in features().values() if feature.guards]:
         try:

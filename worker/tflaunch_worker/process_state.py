@@ -19,13 +19,10 @@ _CHOSEN = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.
 
 
 class TaskSettings(NamedTuple):
-    """Settings that a task gets from this host where the agent has changed its own.
-
-    ``max_files``: the soft and hard limit of open files.
-    """
+    """Settings that a task gets from this host where the agent has changed its own."""
 
     umask: int
-    max_files: Tuple[int, int]
+    max_files: Tuple[int, int]  # soft and hard limit
     niceness: int
 
     def apply(self) -> None:

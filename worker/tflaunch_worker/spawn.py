@@ -29,9 +29,7 @@ class Command:
     """A command to execute, with its environment.
 
     Attributes:
-        argv: the program and its arguments.
         env: the whole environment, without secrets.
-        workdir: the working directory.
         secrets: the rest of the environment, which only the task's own process gets.
         namespaces: descriptors of the namespaces that the process joins (see `feature.Feature.network`).
         modules: the task may be forked from a process that has imported these (see `agent.services`).

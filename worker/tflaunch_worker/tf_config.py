@@ -10,11 +10,7 @@ NAME = "TF_CONFIG"
 def compose(addresses: Mapping[str, Sequence[str]], roles: Sequence[str], role: str, index: int) -> str:
     """Return the TF_CONFIG of one task as compact JSON.
 
-    Args:
-        addresses: role to the ``host:port`` of its tasks, in the order of their index.
-        roles: the roles that the task sees, in this order; those without tasks are left out.
-        role: the task's role.
-        index: the task's index within its role.
+    ``roles`` are those that the task sees, in this order; those without ``addresses`` are left out.
     """
     cluster = {name: list(addresses[name]) for name in roles if name in addresses}
     return json.dumps({"cluster": cluster, "task": {"type": role, "index": index}}, separators=(",", ":"))

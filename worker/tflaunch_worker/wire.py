@@ -100,14 +100,8 @@ def parse(text: Union[bytes, str], max_values: int = MAX_VALUES) -> Any:
 
     Stricter than `json.loads`: numbers are finite, integers have at most 64 bits, values are nested at most `MAX_DEPTH`
     deep, and all text can be encoded. Bytes of paths and arguments that are not UTF-8 may be represented as U+DC80 to
-    U+DCFF (surrogateescape). The caller limits the size by how much it reads.
-
-    Args:
-        text: the JSON text; bytes are in UTF-8.
-        max_values: maximum number of values, estimated from commas, colons and brackets.
-
-    Raises:
-        ValueError: the text is not such JSON; the message says why.
+    U+DCFF (surrogateescape). The caller limits the size by how much it reads; the number of values is estimated from
+    commas, colons and brackets. Raises `ValueError` with the reason for any other text.
     """
     data = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
     containers = data.count(b"[") + data.count(b"{")

@@ -26,10 +26,7 @@ _CLOCKS = 2.0  # seconds by which a file server's clock may lag
 
 
 class Finder:
-    """Searches for checkpoints in a fork, since file systems may hang.
-
-    Tasks that fail together share one search.
-    """
+    """Searches in a fork, as file systems may hang; tasks that fail together share it."""
 
     def __init__(self, loop: Loop, own: str) -> None:
         """Also search below ``own``, which holds the tasks' private directories."""
@@ -79,10 +76,8 @@ def is_checkpoint(name: str) -> int:
 def newest(roots: list[str], since: float, number_in: Callable[[str], int] | None = None) -> int:
     """Return the highest number of a checkpoint written since ``since``; 0 for none.
 
-    Args:
-        roots: directories to search: at most 5,000 entries, four levels deep, for one second.
-        since: seconds since the epoch, by this host's clock.
-        number_in: returns the number in a file's name; by default `number_of`.
+    Searched are at most 5,000 entries, four levels deep, for one second. ``since`` is in seconds since the epoch, by
+    this host's clock; ``number_in`` returns the number in a file's name, by default as `number_of`.
     """
     number_in = number_in or number_of
     ends_at = time.monotonic() + _LONGEST

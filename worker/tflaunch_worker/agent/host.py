@@ -23,10 +23,7 @@ from tflaunch_worker.inspect.usage import Measurer
 
 
 class Host:
-    """Facade of this machine for an agent.
-
-    ``directory`` is the agent's own.
-    """
+    """Facade of this machine for an agent with a ``directory`` of its own."""
 
     def __init__(self, directory: str, loop: Loop, umask: int) -> None:
         self.directory = directory

@@ -61,10 +61,8 @@ class TaskEnvironments:
     def command(self, message: dict[str, Any], directory: str, progress: str) -> spawn.Command:
         """Return the command of a ``start_task`` order, for the task's own directory.
 
-        ``progress``: the path of the attempt's pipe for progress, "" for none.
-
-        Raises:
-            UnknownValueError: the command refers to a value that the host does not have, or to an unknown secret.
+        ``progress``: the path of the attempt's pipe for progress, "" for none. Raises `UnknownValueError` for a value
+        that the host does not have, or an unknown secret.
         """
         known = self._known
         env = dict(self._inherited if message["inherit"] else self._bare)

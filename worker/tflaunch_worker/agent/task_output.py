@@ -189,10 +189,7 @@ Beyond it every second one is removed, so that old times get coarser.
 
 
 class Times:
-    """Times at which bytes were read.
-
-    A record is (offset, seconds of the monotonic clock), valid up to the next one.
-    """
+    """Times at which bytes were read: (offset, monotonic seconds), up to the next."""
 
     def __init__(self) -> None:
         self._offsets: list[int] = []

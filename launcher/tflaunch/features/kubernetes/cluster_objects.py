@@ -236,10 +236,7 @@ def _part_name(cluster: kubectl.KubernetesPlan, number: int) -> str:
 
 
 def _rules(cluster: kubectl.KubernetesPlan, pods: list[str]) -> list[dict[str, Any]]:
-    """Return the supervisor's rights: on this run's objects only, and to list all.
-
-    Lists cannot be restricted to names.
-    """
+    """Return the supervisor's rights: on this run's objects only, and to list all."""
     groups = sorted({pod.rpartition("-")[0] for pod in pods})
     own = launcher_name(cluster)
     return [
@@ -248,6 +245,7 @@ def _rules(cluster: kubectl.KubernetesPlan, pods: list[str]) -> list[dict[str, A
         {"apiGroups": [""], "resources": ["services"], "resourceNames": [cluster.name], "verbs": ["get", "delete"]},
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "resourceNames": groups, "verbs": ["get", "delete"]},
         {"apiGroups": ["batch"], "resources": ["jobs"], "resourceNames": [own], "verbs": ["get", "patch"]},
+        # Lists cannot be restricted to names.
         {"apiGroups": [""], "resources": ["pods", "services", "events"], "verbs": ["list"]},
         {"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["list"]},
     ]

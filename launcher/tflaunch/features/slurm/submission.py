@@ -241,10 +241,7 @@ def _shared_hosts(spec: Spec, parts: list[list[str]]) -> Iterator[Problem]:
 
 
 def placed(spec: Spec, place: Callable[[int, Spec], Spec]) -> Spec:
-    """Return the spec with its tasks on nodes.
-
-    ``place`` returns the spec of a part, given its number, with its tasks on the nodes of the part.
-    """
+    """Return the spec with its tasks on nodes, each part as ``place(number, part)``."""
     parts = parts_of(spec)
     part_of = {address.host: n for n, roles in enumerate(parts) for role in roles for address in spec.cluster[role]}
     merged: dict[str, dict[str, Any]] = {"cluster": dict.fromkeys(spec.cluster), "hosts": {}, "sidecars": {}}

@@ -38,8 +38,6 @@ class Target(NamedTuple):
     Attributes:
         host: the name for messages: the host's in the spec, or a jump host's in ProxyJump.
         address: the name or address to connect to, as seen from the last jump host.
-        port: the port of its sshd.
-        user: the user to log in as.
         identity_files: private keys in the order to try them.
         is_identity_required: whether the first of them is named in the spec, and therefore must be usable.
         identities_only: whether not to use the ssh-agent's other keys.

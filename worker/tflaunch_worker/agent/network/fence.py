@@ -48,13 +48,10 @@ _MAPPED = "::ffff:"
 
 
 class Fence:
-    """Guard of tasks' ports: only connections from admitted addresses reach them.
-
-    ``counts``: task to the number of connections that were refused.
-    """
+    """Guard of tasks' ports: only connections from admitted addresses reach them."""
 
     def __init__(self, loop: Loop) -> None:
-        self.counts: Dict[str, int] = {}
+        self.counts: Dict[str, int] = {}  # of refused connections, by task
         self._loop = loop
         self.tell: Callable[[str, str], None] = lambda *_: None
         """Called at the first refusal of each of the first addresses."""
@@ -262,10 +259,7 @@ def _attach(holder: socket.socket, option: int, program: List[Instruction]) -> N
 
 
 def compile_program(addresses: Sequence[str]) -> List[Instruction]:
-    """Return a BPF program that returns 1 for packets from these addresses, else 0.
-
-    It may have any size.
-    """
+    """Return a BPF program of any size: 1 for packets from these addresses, else 0."""
     ipv4 = sorted({_words(socket.AF_INET, address)[0] for address in addresses if ":" not in address})
     ipv6 = sorted({_words(socket.AF_INET6, address) for address in addresses if ":" in address})
     of_ipv6 = _match_words(ipv6, 0)

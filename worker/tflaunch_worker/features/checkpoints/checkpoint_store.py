@@ -107,10 +107,7 @@ class CheckpointStore:
     def capture(self, directory: str, found: Found, rate: float | None) -> dict[str, Any] | None:
         """Copy a checkpoint into the store; None if it changed in the meantime.
 
-        Args:
-            directory: where it is.
-            found: the checkpoint.
-            rate: maximum bytes per second to read, None for no limit.
+        ``rate``: maximum bytes per second to read, None for no limit.
 
         Returns:
             ``found``: its name, step, age in seconds, and files as [path, size, SHA-256]; or None and a ``problem``.

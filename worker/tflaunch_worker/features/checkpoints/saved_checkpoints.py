@@ -63,9 +63,8 @@ class Found:
 def find_newest(directory: str, is_quiet: bool) -> Found | None:
     """Return the newest complete checkpoint, None if there is none yet.
 
-    Args:
-        directory: where to look: at most 5,000 entries, four levels deep.
-        is_quiet: no program writes there any more, so what is incomplete stays so.
+    Searched are at most 5,000 entries, four levels deep. ``is_quiet``: no program writes there any more, so what is
+    incomplete stays so.
     """
     newest, name = 0, ""
     files: dict[str, Stamp] = {}

@@ -151,10 +151,7 @@ def _ask_program(command: spawn.Command | str, probe: str | None) -> Facts:
 
 
 def mark(directory: str, token: str) -> str | None:
-    """Create a probe file in a directory or its nearest existing parent.
-
-    Returns its path, or None.
-    """
+    """Create a probe file in a directory, or in a parent; return its path, or None."""
     if not os.path.isabs(directory):
         return None  # the agent has no directory to which a relative path could refer
     place = os.path.abspath(directory)

@@ -30,12 +30,8 @@ def check_program(
 ) -> tuple[str, set[str]]:
     """Return the reason against a fork of a task, or "", and the packages it imports.
 
-    Args:
-        request: for a fork (see `zygote_client`).
-        modules: what was imported.
-        modules_before: the modules that this process needs for itself.
-        added: directories at the end of ``sys.path`` that are not the interpreter's own.
-        watch: what has watched the imports.
+    ``request`` is for a fork (see `zygote_client`). ``modules`` were imported, and ``modules_before`` are those that
+    this process needs for itself. ``added`` are directories at the end of ``sys.path`` that are not the interpreter's.
     """
     argv, workdir = request["argv"], request["workdir"]
     reason = reason_in_process(watch.started_by)

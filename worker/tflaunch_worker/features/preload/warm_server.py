@@ -32,14 +32,11 @@ _FAILED = 127
 def stay(link: socket.socket, order: Message, modules: list[str], imported_at: int) -> socket.socket:
     """Become the warm server of an agent's order, unless a reason speaks against it.
 
-    Args:
-        link: the connection to the agent, which is answered "warm" or "no".
-        order: ``path`` of the socket, ``idle`` seconds after which an unused server ends, ``key`` of the tasks.
-        modules: what was imported.
-        imported_at: when the first import began, in nanoseconds since the epoch.
+    ``order`` has the ``path`` of the socket, after how many seconds an unused server ends (``idle``), and the ``key``
+    of the tasks; ``imported_at``: when the first import began, in nanoseconds since the epoch.
 
-    Returns:
-        the connection to a later run's agent, in a fork that is its zygote; ``link``, if there is a reason.
+    Returns the connection to a later run's agent, in a fork that is its zygote; or, if there is a reason, ``link``,
+    over which the agent was answered "no" instead of "warm".
     """
     state = fingerprint.take_fingerprint()
     is_sound = not fingerprint.changed_since(state, imported_at) and not fork_checks.reason_in_process()

@@ -159,14 +159,7 @@ class PendingFork:
 
 
 class Zygote:
-    """A process that imports modules, with the requests sent to it.
-
-    Attributes:
-        pid: the process.
-        pending: how many requests wait for an answer.
-        has_answered: whether it has ever answered one.
-        has_forked: whether a task was ever forked from it.
-    """
+    """A process that imports modules, with the requests sent to it."""
 
     def __init__(
         self,
@@ -187,7 +180,7 @@ class Zygote:
         self._loop = loop
         self._on_ended = on_ended
         self.has_answered = self.has_forked = False
-        self.pending = 0
+        self.pending = 0  # requests that wait for an answer
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
         self._output = output
         self._last_output = b""

@@ -40,9 +40,7 @@ _LOCAL = threading.local()
 def stop(*, header: Optional[str] = None, commands: Optional[list[str]] = None) -> None:
     """Stop the caller's thread, like `pdb.set_trace`, until `tflaunch debug` goes on.
 
-    Args:
-        header: shown before the first prompt.
-        commands: commands of the debugger that are executed first.
+    ``header`` is shown before the first prompt; ``commands`` of the debugger are executed first.
     """
     debugger: Optional[_Debugger] = getattr(_LOCAL, "debugger", None)
     if debugger is None or debugger.is_over:
