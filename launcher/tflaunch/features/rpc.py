@@ -150,7 +150,7 @@ def visiting(connector: AgentConnector, run: str) -> Iterator[AgentRpc]:
 def ask_hosts(
     plan: Plan, run: Path, hosts: Iterable[str], ask: Callable[[AgentRpc, str], _T]
 ) -> tuple[list[_T], list[str]]:
-    """Ask new agents on hosts of a plan, many at once; return the answers, and problems.
+    """Ask new agents on hosts of a plan, many at once; return answers, and problems.
 
     ``run`` is the directory of the run that they are of. ``ask`` is called with the agent and the name of each host.
     """

@@ -73,6 +73,6 @@ def choose(words: Sequence[str], default: Callable[[], Path] = runs.find_run) ->
 
 
 def choose_tasks(words: Sequence[str]) -> tuple[Path, list[str]]:
-    """Return the directory of the selected run, and its selected tasks, [] without any."""
+    """Return the selected run's directory, and its selected tasks, [] without any."""
     directory, wanted = choose(words)
     return directory, selectors.select_tasks(runs.plan_of(directory), wanted) if wanted else []

@@ -133,7 +133,7 @@ def diagnose(directory: Path, with_logs: bool) -> str:
 
 
 def pack_file(run: Path, diagnosis: str, path: Path, with_logs: bool, *, replace: bool) -> list[Entry]:
-    """Write a run's report to a file, in place of one only with ``replace``, as `pack`.
+    """Write a run's report to a file as `pack`, in place of one if ``replace``.
 
     Raises:
         OSError: something cannot be read or written; an incomplete file is removed.

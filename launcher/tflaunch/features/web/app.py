@@ -227,7 +227,7 @@ def _observer(directory: Path) -> Observer:
 
 
 def _open_logs(directory: Path, wanted: str) -> tuple[LogReader, list[str]]:
-    """Open the logs of comma-separated tasks; raise a `TflaunchError` if one does not exist."""
+    """Open the logs of comma-separated tasks; raise `TflaunchError` if one is unknown."""
     tasks = selectors.select_tasks(runs.plan_of(directory), [] if wanted == _ALL else wanted.split(","))
     return LogReader(directory, _observer(directory).logs, tasks), tasks
 
