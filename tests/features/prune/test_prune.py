@@ -335,21 +335,22 @@ def test_a_beginning_is_not_enough(monkeypatch: pytest.MonkeyPatch, name: str) -
     assert caught.value.exit_code == EXIT_USAGE
 
 
-def test_synced_code_that_no_run_has_used(home: Path) -> None:
+@pytest.mark.parametrize(("kind", "name", "suffix"), [("code", "files", ""), ("image", "images", ".sif")])
+def test_files_that_no_run_has_used(home: Path, kind: str, name: str, suffix: str) -> None:
     """By the time of the last use, a day at least; other files are not touched."""
-    place = home / "files"
+    place = home / name
     place.mkdir(mode=0o700)
     for content, days in ((b"old", 8.0), (b"new", 6.0), (b"newer", 0.5)):
-        file = place / hashlib.sha256(content).hexdigest()
+        file = place / f"{hashlib.sha256(content).hexdigest()}{suffix}"
         file.write_bytes(content)
         os.utime(file, (NOW - days * DAY,) * 2)
     (place / "notes").touch()
     os.utime(place / "notes", (0, 0))
     agents = home / "agents"  # a link leads somewhere else
     agents.symlink_to(place)
-    digests = [hashlib.sha256(content).hexdigest() for content in (b"old", b"new")]
+    digests = [hashlib.sha256(content).hexdigest() + suffix for content in (b"old", b"new")]
     (found,) = prune.find_old(WEEK, NOW).cached
-    assert (found.kind, found.path.name) == ("code", digests[0])
+    assert (found.kind, found.path.name) == (kind, digests[0])
     assert {each.path.name for each in prune.find_old(AT_ONCE, NOW).cached} == set(digests)
     os.utime(found.path)
     assert not agent_caches.remove_cached(found)

@@ -8,6 +8,7 @@ from support.disks import MakeDisk
 from support.launch import PATIENCE, Launch
 from support.terminals import Terminal
 from tflaunch.errors import EXIT_USAGE
+from tflaunch.features.prune import agent_caches
 
 KEPT = "the newest 10 runs of a job stay (--keep), and those of the last 7 d (--older-than)"
 
@@ -59,7 +60,7 @@ def test_json_has_what_the_lines_say(launch: Launch) -> None:
         assert run["logs_kept"] == str(launch.directory / "mine")
         assert told["freed"] == run["size"] > 0
         assert (told["dry_run"], told["kept"], told["failures"]) == (is_dry, [], [])
-        assert told["caches"] == {kind: {"count": 0, "size": 0} for kind in ("code", "setup", "agent", "drill")}
+        assert told["caches"] == {kind: {"count": 0, "size": 0} for kind in agent_caches.KINDS}
     assert not path.exists()
     assert (launch.directory / "mine" / "worker-0.log").read_text() == "trained\n"
 

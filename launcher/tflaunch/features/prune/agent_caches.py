@@ -1,4 +1,4 @@
-"""Find and remove synced code, setups, copies of drills, and other agents."""
+"""Find and remove synced code, images, setups, copies of drills, and other agents."""
 
 import fcntl
 import os
@@ -19,18 +19,20 @@ from tflaunch_worker import FILES_NAME, linux
 
 KINDS = {
     "code": (FILES_NAME, "cached files of synced code"),
+    "image": ("images", "images that were pulled for Slurm"),
     "setup": ("setups", "environments that `setup` has made"),
     "agent": ("agents", "cached agents of other versions"),
     "drill": (drills.PLACE, "copies of directories, of drills"),
 }
 """Kinds of what is cached: where below TFLAUNCH_HOME, and what it is."""
-_NAME = re.compile(r"(\.pruned-)*([0-9a-z]{64})(\.new)?", re.ASCII)  # `.new`: `boot` was unpacking it
+_FILES = ("code", "image")
+_NAME = re.compile(r"(\.pruned-)*([0-9a-z]{64})(\.new)?|.*\.sif", re.ASCII)  # `.new`: `boot` was unpacking it
 PATIENCE = 86_400.0
 """Seconds for which what is cached is kept, whatever the retention: an agent that uses it may be starting."""
 
 
 class Cached(NamedTuple):
-    """An entry of a cache; ``kind`` is ``code``, ``setup``, ``agent`` or ``drill``."""
+    """An entry of a cache; ``kind`` is one of `KINDS`."""
 
     kind: str
     path: Path
@@ -61,7 +63,7 @@ def remove_cached(cached: Cached) -> bool:
             return False
         if cached.kind == "drill" and drills.runs_of(path):  # which are found by it
             return False
-        if cached.kind == "code":
+        if cached.kind in _FILES:
             path.unlink()
             return True
         # Agents share the lock in a setup while their tasks use it; `boot` holds that beside agents to unpack one.
@@ -84,12 +86,12 @@ def _is_unused(kind: str, path: Path, limit: float) -> bool:
     status = path.lstat()
     is_drill = kind == "drill"
     is_old = status.st_mtime < limit or (is_drill and drills.is_left(path))
-    is_of_kind = stat.S_ISREG(status.st_mode) if kind == "code" else stat.S_ISDIR(status.st_mode)
+    is_of_kind = stat.S_ISREG(status.st_mode) if kind in _FILES else stat.S_ISDIR(status.st_mode)
     if status.st_uid != os.geteuid() or not (is_old and is_of_kind and (is_drill or _NAME.fullmatch(path.name))):
         return False
     private_files.require_own(path.parent)
     if kind != "agent":
-        return kind == "code" or linux.is_lock_free(str(path / "lock")) is not False
+        return kind in _FILES or linux.is_lock_free(str(path / "lock")) is not False
     # A living agent may be one of these, and import from there.
     is_current = path.name == bootstrap.build_archive().sha256
     return not is_current and not any(map(runs.has_agent, run_dir.newest_first()))

@@ -52,9 +52,9 @@ def prune(
     removed. Logs that are elsewhere because of --log-dir stay. A damaged run is listed with the reason, and removed
     only by its name.
 
-    Without RUN, the caches of agents on this machine are pruned, too: synced code and what `setup` has made that no run
-    has used for that time, and at least for a day, and agents of other versions of tflaunch that were stored before; so
-    are the directories that `drill --keep` has kept. What a killed drill has left goes at once, with its runs.
+    Without RUN, the caches of this machine are pruned, too: synced code, images and what `setup` has made that no run
+    has used for that time, and at least for a day, and agents of other versions that were stored before; so are the
+    directories that `drill --keep` has kept. What a killed drill has left goes at once, with its runs.
 
     With --hosts, the copies of code (`sync`) that these runs have left on other hosts are removed, with everything that
     tasks have written beside them. A run is kept while one of its hosts cannot be reached.

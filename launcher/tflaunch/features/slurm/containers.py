@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -56,9 +57,13 @@ def pull_image(spec: Spec, directory: Path) -> None:
         TflaunchError: it cannot.
     """
     image = spec.container.image
-    if image is None or not _is_to_pull(image, directory):
+    if image is None:
         return
     file = _pulled(image)
+    if not _is_to_pull(image, directory):
+        with suppress(OSError):  # for `prune`
+            os.utime(file)
+        return
     private_files.make_directories(file.parent)
     part = file.with_name(f".{os.getpid()}-{file.name}")
     command = [_PROGRAM, "pull", "--force", str(part), f"docker://{image}"]
