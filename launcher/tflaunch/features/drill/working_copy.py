@@ -137,11 +137,7 @@ def _size_of(root: Path, leave_out: Callable[[str, list[str]], set[str]]) -> int
 
 
 def require_copyable(plan: Plan, directory: Path) -> None:
-    """Refuse a plan whose trainings would share what they write outside the copies.
-
-    Raises:
-        TflaunchError: its tasks may write there.
-    """
+    """Raise `TflaunchError` if trainings would share what they write elsewhere."""
     if outside := outside_paths(plan, directory):
         named = "; ".join(f"{path} ({named_by})" for path, named_by in outside)
         remedy = "name a path below the directory, one with {run} in it, or drill with --here"

@@ -25,11 +25,7 @@ read_interval = Duration("10m", POSITIVE)
 
 
 def check_start(value: float, launching: Launching) -> None:
-    """Require that there is something to collect, and who does it.
-
-    Raises:
-        click.UsageError: there is not.
-    """
+    """Raise `click.UsageError` unless there is something to collect, and who does it."""
     if launching.engine is not None and engines()[launching.engine].submit:
         raise click.UsageError(f"{_FLAG} is not for --on {launching.engine}, where a batch job supervises the tasks")
     if launching.plan is not None and not launching.plan.collect:
@@ -119,11 +115,7 @@ class _LiveAgent:
         self._is_given_up = False
 
     def call(self, kind: str, wait: float, **about: Any) -> tuple[dict[str, Any], bytes]:
-        """Return the answer to a call.
-
-        Raises:
-            LinkError: there is none.
-        """
+        """Return the answer to a call; raise `LinkError` if there is none."""
         answers = self._answers = queue.SimpleQueue()  # of this call: the answer to an earlier one may come late
         if self._is_given_up:
             raise LinkError("interrupted")

@@ -78,11 +78,7 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
 
 
 def _check_target(path: Path, force: bool, is_usual: bool) -> None:
-    """Refuse a file that cannot be written, before the program is read.
-
-    Raises:
-        TflaunchError: it exists, or its directory does not.
-    """
+    """Raise `TflaunchError` for a file that cannot be written."""
     if is_usual and (others := [str(each) for each in specs_here() if each != path]):
         message = f"{' and '.join(others)} is here already; change it, or name the FILE of another spec"
         raise TflaunchError(message, EXIT_USAGE)
@@ -95,11 +91,7 @@ def _check_target(path: Path, force: bool, is_usual: bool) -> None:
 
 
 def _write(path: Path, text: str, force: bool) -> None:
-    """Write the file as a whole.
-
-    Raises:
-        TflaunchError: it cannot be written, or was created in the meantime.
-    """
+    """Write the file as a whole, or raise `TflaunchError`."""
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)

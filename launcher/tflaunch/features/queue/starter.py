@@ -36,11 +36,7 @@ _EXAMPLE = "write --matrix lr=0.1,0.01"
 
 
 def check_start(value: object, launching: Launching) -> None:
-    """Require that a run can wait in the queue.
-
-    Raises:
-        click.UsageError: it is for an engine.
-    """
+    """Raise `click.UsageError` for a run on an engine, which cannot wait in the queue."""
     if launching.engine is not None:
         raise click.UsageError(f"--on {launching.engine} has a queue of its own; leave out --queue and --matrix")
 
@@ -166,11 +162,7 @@ def _values_of_list(name: str, text: str) -> list[str]:
 
 
 def check_names(plan: Plan, values: Mapping[str, str]) -> None:
-    """Require that the placeholders of a plan are those of the values.
-
-    Raises:
-        click.UsageError: one of them has no counterpart.
-    """
+    """Raise `click.UsageError` unless a plan has placeholders for just these values."""
     used = placeholders.matrix_names(plan)
     for name in used:
         if name not in values:

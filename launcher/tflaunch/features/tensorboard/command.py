@@ -80,11 +80,7 @@ def _board_here(plan: Plan, process: TaskPlan) -> tuple[str, str, str]:
 
 
 def _python_with_tensorboard(candidates: list[str], workdir: str) -> str:
-    """Return the first of these interpreters that can import TensorBoard.
-
-    Raises:
-        TflaunchError: none of them can.
-    """
+    """Return the first one that has TensorBoard; raise `TflaunchError` without one."""
     pythons = [python for candidate in dict.fromkeys(candidates) if (python := shutil.which(candidate))]
     for python in pythons:
         # no limit: the user waits for it, and can press Ctrl-C

@@ -31,11 +31,7 @@ def named_run(request: Request) -> Path:
 
 
 def run_called(name: str) -> Path:
-    """Return the directory of the run with this full name.
-
-    Raises:
-        TflaunchError: no run has this name.
-    """
+    """Return the directory of a run by its full name, or raise `TflaunchError`."""
     directory = runs.find_run(name)
     if directory.name != name:
         raise TflaunchError(f"there is no run {name!r}", EXIT_USAGE)
