@@ -48,13 +48,9 @@ _NO_STEPS = (
 
 
 class Drill(NamedTuple):
-    """What `drill --json` prints.
+    """What `drill --json` prints, with a verdict for each fault.
 
-    Args:
-        name: that of the job.
-        verdict: ``proved`` if all are.
-        drills: one for each fault.
-        problem: why there is no verdict, None if there is one.
+    ``verdict`` is ``proved`` if all are; ``problem``: why there is none, None if there is one.
     """
 
     name: str

@@ -49,13 +49,10 @@ class Life(NamedTuple):
 
 
 class FileEvent(NamedTuple):
-    """Something that happened to a file.
+    """Something that happened to a file, whose path is relative to the directory.
 
-    Args:
-        time: when, in seconds since the epoch.
-        kind: `WRITTEN`, `MOVED`, `READ` or `REMOVED`.
-        path: the file, relative to the directory.
-        tasks: those that had it open when it was written, as far as they could be seen.
+    ``time`` is in seconds since the epoch; ``kind`` is `WRITTEN`, `MOVED`, `READ` or `REMOVED`; ``tasks`` had it open
+    when it was written, as far as they could be seen.
     """
 
     time: float

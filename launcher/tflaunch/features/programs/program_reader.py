@@ -57,14 +57,9 @@ _MOST_FILES, _MOST_BYTES = 200, 1 << 20  # half a second at most
 
 
 class Use(NamedTuple):
-    """A place in a program that uses something.
+    """A place in a program that uses something; ``line`` 0 is all of the file.
 
-    Args:
-        name: what it uses.
-        file: where.
-        line: where in the file; 0 for all of it.
-        certainty: how certain it is that a task gets there.
-        value: a number that belongs to it.
+    ``certainty``: how certain it is that a task gets there; ``value``: a number that belongs to it.
     """
 
     name: str

@@ -42,14 +42,7 @@ def _check_ticket(name: str, value: object) -> str:
 
 
 class Entry(NamedTuple):
-    """A run that waits.
-
-    Attributes:
-        needs: what it needs of each machine.
-        values: the values with which `--matrix` has made it.
-        ticket: the name of its ticket.
-        run: its name.
-    """
+    """A run that waits, with what it needs of each machine, and its values of `--matrix`."""
 
     needs: Mapping[str, Share]
     values: Mapping[str, str]
