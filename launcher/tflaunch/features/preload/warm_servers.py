@@ -30,15 +30,8 @@ _PATIENCE = 60.0  # seconds for a host's servers to end
 class WarmServer(NamedTuple):
     """A process that has imported modules and waits for runs.
 
-    Attributes:
-        host: its machine, as the spec calls it.
-        pid: its process ID.
-        python: its interpreter.
-        modules: what it has imported.
-        memory_bytes: its memory, with its part of each shared page.
-        uses: how many runs it has started.
-        idle_left: seconds until it ends unless it is used.
-        answers: whether it does; otherwise it is stopped, and of no use.
+    ``memory_bytes`` has its part of each shared page; ``uses``: how many runs it has started; ``idle_left``: seconds
+    until it ends unless it is used. If it does not answer, it is stopped, and of no use.
     """
 
     host: str
@@ -132,19 +125,14 @@ def only_importing(plan: Plan) -> Plan:
 
 
 def read_server(host: str, status: Any) -> WarmServer:
-    """Return a server as its own host describes it.
-
-    Raises:
-        ValueError: a field is missing, or has another type.
-    """
+    """Return a server as its own host describes it; raises as `read_record`."""
     return read_record(WarmServer, {**fields.mapping({"server": status}, "server"), "host": host})
 
 
 def table(servers: list[WarmServer]) -> str:
     """Format the servers as aligned text."""
-    return aligned([_COLUMNS, *map(_row, servers)])
-
-
-def _row(server: WarmServer) -> tuple[str, ...]:
-    uses, left = str(server.uses), duration_words(server.idle_left) if server.answers else "stopped"
-    return server.host, server.python, ",".join(server.modules), wording.memory(server.memory_bytes), uses, left
+    rows = [_COLUMNS]
+    for each in servers:
+        size, left = wording.memory(each.memory_bytes), duration_words(each.idle_left) if each.answers else "stopped"
+        rows.append((each.host, each.python, ",".join(each.modules), size, str(each.uses), left))
+    return aligned(rows)
