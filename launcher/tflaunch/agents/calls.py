@@ -152,16 +152,6 @@ class Calls:
             self._withdrawn.add(number)
 
 
-class CodeUpload(Protocol):
-    """An upload of the user's code to one agent."""
-
-    def offer(self) -> None:
-        """Offer all of it to the agent; repeated over each new link."""
-
-    def stop(self) -> None:
-        """Send nothing any more."""
-
-
 class UserCode(Protocol):
     """The user's code, which is copied to hosts."""
 
@@ -171,8 +161,8 @@ class UserCode(Protocol):
     def export(self, run: Path) -> list[tuple[Path, str]]:
         """Return the files of a full copy of the code in a run, and their paths in it."""
 
-    def upload(self, begin: Begin, failed: Callable[[str], None]) -> CodeUpload:
-        """Return an upload that begins its calls with ``begin``.
+    def upload(self, begin: Begin, failed: Callable[[str], None]) -> Callable[[], None]:
+        """Offer all of it to an agent, and send what it lacks; return what stops that.
 
         ``failed`` takes why a file can no longer be read.
         """

@@ -56,7 +56,8 @@ class Session:
         self._is_acknowledging = False
         self._link: Link
         self._frames: Frames | None = None
-        self._upload: calls.CodeUpload | None = None
+        self._code: calls.UserCode | None = None  # while it is sent
+        self._stop_upload: Callable[[], None] = lambda: None
         self.calls = calls.Calls(self._send)
         self._kinds: dict[str, calls.Take] = {
             "superseded": lambda *_: mailbox.put(events.Superseded(host)),
@@ -241,11 +242,10 @@ class Session:
     def send_files(self, code: calls.UserCode) -> None:
         """Send the user's code to the host; `HostPrepared` or `HostRefused` will follow."""
         self._expected.has_offered_files = True
-        if self._upload is not None:
-            return
-        self._upload = code.upload(self.calls.begin, self._refuse_files)
-        if self.is_greeted:
-            self._upload.offer()
+        if self._code is None:
+            self._code = code
+            if self.is_greeted:
+                self._stop_upload = code.upload(self.calls.begin, self._refuse_files)
 
     def leave(self) -> None:
         """Ask the agent to stop its tasks and exit; the session closes when it has."""
@@ -339,8 +339,8 @@ class Session:
         for frame in self._outbox.begin_link():
             self._send(frame)
         self.calls.open()
-        if self._upload is not None:
-            self._upload.offer()
+        if self._code is not None:
+            self._stop_upload = self._code.upload(self.calls.begin, self._refuse_files)
         if self._is_leaving:
             self._say("leave", grace=0)
 
@@ -349,9 +349,8 @@ class Session:
         self._mailbox.put(events.HostRefused(self.host, CODE, printable(reason)))
 
     def _end_upload(self) -> None:
-        if self._upload is not None:
-            self._upload.stop()
-            self._upload = None
+        self._stop_upload()
+        self._code = None
 
     def _read_pulse(self, message: dict[str, Any], body: bytes) -> None:
         self._health.note_pulse()

@@ -75,7 +75,7 @@ class AgentRpc:
             LinkError: the host cannot store it, a file can no longer be read, or the agent does not answer.
         """
         problems: list[str] = []
-        code.upload(self._calls.begin, problems.append).offer()
+        code.upload(self._calls.begin, problems.append)
         while not any(message["kind"] in _ANSWERS for message in self._heard) and not problems:
             self._receive(time.monotonic() + wait)
         if not problems:

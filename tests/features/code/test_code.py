@@ -14,7 +14,7 @@ from support.joined_host import Host, joined_host
 from support.played_agent import PlayedAgent
 from tflaunch.errors import EXIT_USAGE, TflaunchError
 from tflaunch.features.code import user_code
-from tflaunch.features.code.user_code import Code, CodeUpload, File, gather, read_copy
+from tflaunch.features.code.user_code import Code, File, gather, read_copy
 from tflaunch.features.uploads import PART
 from tflaunch.plan.model import SyncPlan
 
@@ -195,7 +195,7 @@ def test_few_parts_are_sent_before_they_are_acknowledged(tmp_path: Path) -> None
     """Otherwise heartbeats would wait behind the whole code on a slow link."""
     (tmp_path / "model.bin").write_bytes(bytes(20 * PART))
     code, agent = gathered(tmp_path), PlayedAgent()
-    CodeUpload(code, agent.calls.begin, lambda _: None).offer()
+    code.upload(agent.calls.begin, lambda _: None)
     agent.answer(1, wanted=[[code.files[0].sha256, 0]])
     ahead = len(agent.sent) - 1
     assert 0 < ahead < 20
@@ -208,14 +208,13 @@ def test_an_upload_that_has_failed_sends_nothing_any_more(tmp_path: Path) -> Non
     (tmp_path / "model.bin").write_bytes(bytes(20 * PART))
     code, agent, failed = gathered(tmp_path), PlayedAgent(), list[str]()
     (tmp_path / "model.bin").unlink()
-    upload = CodeUpload(code, agent.calls.begin, failed.append)
-    upload.offer()
+    code.upload(agent.calls.begin, failed.append)
     agent.answer(1, wanted=[[code.files[0].sha256, 0]])
     assert failed == [f"{tmp_path / 'model.bin'}: No such file or directory"]
     (tmp_path / "model.bin").write_bytes(bytes(20 * PART))
-    upload.offer()
+    stop = code.upload(agent.calls.begin, failed.append)
     agent.answer(2, wanted=[[code.files[0].sha256, 0]])
-    upload.stop()
+    stop()
     sent = len(agent.sent)
     for message in agent.sent[2:]:
         agent.answer(message["call"])

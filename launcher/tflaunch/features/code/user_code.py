@@ -202,9 +202,21 @@ class Code(NamedTuple):
         for sha256, offset in wanted:
             yield from pieces_of(self.source_of(files[sha256]), sha256, files[sha256].size, offset)
 
-    def upload(self, begin: Begin, failed: Callable[[str], None]) -> CodeUpload:
-        """Return an upload to one agent, which begins calls with ``begin``."""
-        return CodeUpload(self, begin, failed)
+    def upload(self, begin: Begin, failed: Callable[[str], None]) -> Callable[[], None]:
+        """Offer all files to an agent, and send what it lacks; return what stops it."""
+        uploads: list[Upload] = []
+
+        def send(kind: str, pieces: Iterator[Piece], done: Callable[[dict[str, Any], str], None]) -> None:
+            uploads.append(Upload(begin, kind, pieces, done))
+            uploads[-1].send()
+
+        def offered(answer: dict[str, Any], problem: str) -> None:
+            sizes = {file.sha256: file.size for file in self.files}
+            parts = self.parts(read_wanted(answer, "wanted", sizes).items())
+            send("write_file", parts, lambda _, problem: failed(problem) if problem else None)
+
+        send("offer_files", self.offers(), offered)
+        return lambda: uploads[-1].stop()  # noqa: PLW0108 - the one that is under way then
 
     def keep(self, run: Path) -> Code:
         """Copy the code to a run's directory; return the code with its contents there.
@@ -238,39 +250,6 @@ class Code(NamedTuple):
     def source_of(self, file: File) -> Path:
         """Return where the content of a file is."""
         return file.source or self.directory / file.path
-
-
-class CodeUpload:
-    """An upload of the user's code to one agent."""
-
-    def __init__(self, code: Code, begin: Begin, failed: Callable[[str], None]) -> None:
-        """Prepare it; ``failed`` takes the reason if a file can no longer be read."""
-        self._code = code
-        self._begin = begin
-        self._failed = failed
-        self._upload: Upload | None = None
-
-    def offer(self) -> None:
-        """Offer all files to the agent; repeated over each new link."""
-        self._send(Upload(self._begin, "offer_files", self._code.offers(), self._offered))
-
-    def stop(self) -> None:
-        """Send nothing any more."""
-        if self._upload is not None:
-            self._upload.stop()
-
-    def _send(self, upload: Upload) -> None:
-        self._upload = upload
-        upload.send()
-
-    def _offered(self, answer: dict[str, Any], problem: str) -> None:
-        sizes = {file.sha256: file.size for file in self._code.files}
-        parts = self._code.parts(read_wanted(answer, "wanted", sizes).items())
-        self._send(Upload(self._begin, "write_file", parts, self._sent))
-
-    def _sent(self, answer: dict[str, Any], problem: str) -> None:
-        if problem:
-            self._failed(problem)
 
 
 def _describe(code: Code, run: Path) -> None:
