@@ -86,7 +86,7 @@ class Exec(Engine):
                 raise NotFoundError(f"{where!r} printed more than {_MOST_BYTES >> 20} MiB", remedy)
             if not has_ended:
                 raise NotFoundError(f"{where!r} did not end within {duration_words(_PATIENCE)}", remedy)
-            printed, said = (_content(file) for file in (output, errors))
+            printed, said = (os.pread(file.fileno(), _MOST_BYTES, 0) for file in (output, errors))
         if code != 0:
             lines = said.decode("utf-8", "replace").strip().splitlines()
             last = printable(lines[-1], _MOST_SHOWN) if lines else ""
@@ -99,8 +99,3 @@ class Exec(Engine):
 
 def _is_large(*files: IO[bytes]) -> bool:
     return any(os.fstat(file.fileno()).st_size > _MOST_BYTES for file in files)
-
-
-def _content(file: IO[bytes]) -> bytes:
-    file.seek(0)
-    return file.read()
