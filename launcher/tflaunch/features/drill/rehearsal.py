@@ -20,7 +20,7 @@ from tflaunch.explain.run_status import Status
 from tflaunch.explain.wording import listed
 from tflaunch.features.drill.file_watch import FileWatch
 from tflaunch.features.drill.records import BESTS, SOURCES, Fault, Point, Rehearsal, Saved, is_evaluator
-from tflaunch.features.drill.saved_files import names_optimizer, names_variables, place_of_iterations
+from tflaunch.features.drill.saved_files import OPTIMIZER, names_variables, place_of_iterations
 from tflaunch.features.drill.trail import Trail
 from tflaunch.features.prune import drills
 from tflaunch.features.prune.prune import find_named, remove_run
@@ -202,7 +202,7 @@ def _newest_saved(directory: Path) -> Saved | None:
             newest = max(kept, key=lambda file: file.stat().st_mtime)
             with newest.open("rb") as opened:
                 names = opened.read(_MOST_READ)
-            return Saved(str(newest.relative_to(directory)), names_optimizer(names), _iterations(newest, names))
+            return Saved(str(newest.relative_to(directory)), bool(OPTIMIZER.search(names)), _iterations(newest, names))
     return None
 
 

@@ -18,7 +18,7 @@ _TEMPORARY = re.compile(r"(^|/)(\.|workertemp_)|_temp(/|_|$)|\.tmp\w*$|\.tempsta
 _NOTE = re.compile(r"(^|/)checkpoint$|\.json$")  # says which checkpoint is the newest, or at which step it was made
 _DATA = re.compile(r"\.(np[zy]|h5|hdf5|pkl|pickle|joblib)$")  # also of examples: then a name says that it is saved
 _SAVED = re.compile(r"ckpt|checkpoint|step|epoch|state|model|weights|backup|saved?|latest|last|best", re.IGNORECASE)
-_OPTIMIZER = re.compile(rb"optimi[sz]er|opt_state|momentum|velocit|adam|iterations", re.IGNORECASE)
+OPTIMIZER = re.compile(rb"optimi[sz]er|opt_state|momentum|velocit|adam|iterations", re.IGNORECASE)
 # What follows a key of an index: a BundleEntryProto of dtype int64 (1), empty shape (2), shard (3), offset (4), size 8.
 _ITERATIONS = re.compile(
     rb"iterations/\.ATTRIBUTES/VARIABLE_VALUE\x08\x09\x12\x00"
@@ -125,11 +125,6 @@ def is_note(path: str) -> bool:
 def names_variables(path: str) -> bool:
     """Return whether a checkpoint's file has the names of what was saved."""
     return is_state(path) and not is_note(path) and ".data-" not in path
-
-
-def names_optimizer(names: bytes) -> bool:
-    """Return whether one of the names in a checkpoint is that of an optimizer's state."""
-    return bool(_OPTIMIZER.search(names))
 
 
 def place_of_iterations(index: bytes) -> tuple[int, int] | None:
