@@ -62,18 +62,15 @@ def _moves(before: Look, after: Look, task: str, tasks: int, may_compute: bool) 
     earlier = {process.pid: process for process in before.evidence[task].processes}
     later = {process.pid: process for process in after.evidence[task].processes}
     passed = after.at - before.at
-    if earlier.keys() != later.keys() or _place(before.positions[task]) != _place(after.positions[task]):
+    was, at = before.positions[task], after.positions[task]
+    if earlier.keys() != later.keys() or (was.own, was.inner) != (at.own, at.inner):
         return True
     moved = sum(abs(later[pid].traffic - earlier[pid].traffic) for pid in later)
     if moved > (_IDLE_BYTES[0] + _IDLE_BYTES[1] * tasks) * passed:
         return True
-    caller = after.positions[task].caller if may_compute else None
+    caller = at.caller if may_compute else None
     computing = [pid for pid in later if pid != caller]
     used = sum(later[pid].cpu_seconds - earlier[pid].cpu_seconds for pid in computing) / passed
     waited = sum(max(later[pid].wait_seconds - earlier[pid].wait_seconds, 0.0) for pid in computing) / passed
     is_busy = used > _IDLE_CPU * (1 - waited) or used + waited > _IDLE_WAIT
     return is_busy or (caller is None and after.gpus[task] > _IDLE_GPU)
-
-
-def _place(at: Position) -> tuple[object, object]:
-    return at.own, at.inner

@@ -1,5 +1,6 @@
 """End a job that hangs: look at tasks that are silent for too long, and compare."""
 
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -45,7 +46,6 @@ class SilenceWatch:
         sessions, patience = supervision.sessions, max(_LOOK_PATIENCE / self._scale, PATIENCE)
         self._evidence = Collector(sessions, self._mailbox, "gather_evidence", patience)
         self._signs = Collector(sessions, self._mailbox, "find_signs")
-        self._period = max(_PERIOD / self._scale, _SHORTEST_PERIOD)
         self._window = WINDOW / self._scale
         self._job = supervision.job
         self._plan = supervision.job.original
@@ -54,9 +54,8 @@ class SilenceWatch:
         self._looks: list[looks.Look] = []
         self._look_at = 0.0
         self._restart(self._mailbox.now())
-        fixed = self._plan.timeouts.stall
-        if fixed:
-            self._period = max(min(self._period, fixed / 4), _SHORTEST_PERIOD)
+        fixed = self._plan.timeouts.stall or math.inf
+        self._period = max(min(_PERIOD / self._scale, fixed / 4), _SHORTEST_PERIOD)
         self._mailbox.call_at(self._mailbox.now() + self._period, self._ask)
 
     def _begin(self, now: float) -> None:
