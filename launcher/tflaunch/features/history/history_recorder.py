@@ -33,7 +33,6 @@ class HistoryWriter:
         """Seconds between two moments."""
         self._path = directory / HISTORY_NAME
         self._lines = lines_in(directory)
-        self._size = sum(map(len, self._lines))
         self._is_whole = False
         self._most_tasks = MAX_TASKS
         times = [moment.time for moment in moments_in(self._lines)]
@@ -52,11 +51,9 @@ class HistoryWriter:
             self._most_tasks = max(count * _LONGEST_LINE // len(line), 1)
             line = _line(moment, self._most_tasks)
         self._lines.append(line)
-        self._size += len(line)
         is_odd = len(self._lines) % 2  # then the last one stays, and so does the interval before the next one
-        if is_odd and (len(self._lines) > _MOST or self._size > MOST_BYTES):
+        if is_odd and (len(self._lines) > _MOST or sum(map(len, self._lines)) > MOST_BYTES):
             del self._lines[1::2]
-            self._size = sum(map(len, self._lines))
             self.interval *= 2
             self._is_whole = False
         if self._is_whole:
