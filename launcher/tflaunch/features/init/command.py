@@ -64,8 +64,7 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
     roles = _fit(roles, program)
     name, cluster = name or name_from(command), cluster_of(roles)
     load.spec_from_data(str(path), {"name": name, "cluster": cluster, "command": command}, None, path.parent)
-    strategy, starts_no_server = starter.strategy_field(program, cluster), starter.starts_no_server(program)
-    text = starter.starter_spec(name, cluster, list(command), path, strategy, starts_no_server)
+    text = starter.starter_spec(name, cluster, list(command), path, program)
     _, problems = prepare.read_spec(SpecFile(str(path), path.parent, path.suffix, text), is_offline=True)
     warn(path, problems)
     for line in starter.first_steps(program) if any(each.kind == TRAINS_ALONE for each in problems) else ():

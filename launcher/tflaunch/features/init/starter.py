@@ -39,12 +39,6 @@ def fit_roles(roles: ClusterOptions, program: Program | None) -> ClusterOptions:
     return roles._replace(workers=workers, ps=ps, chief=roles.chief or ps > 0 or is_asked)
 
 
-def strategy_field(program: Program | None, cluster: dict[str, Any]) -> str | None:
-    """Return the `strategy` of a spec, None for that which its roles imply."""
-    tasks = sum(each if isinstance(each, int) else len(each) for each in cluster.values())
-    return _IN_ONE_PROCESS.get(_strategy(program)) if tasks == 1 else None
-
-
 def starts_no_server(program: Program | None) -> bool:
     """Return whether the program starts no server for worker and ps."""
     return program is not None and not program.problem and not program.has_server
@@ -104,20 +98,11 @@ class _Field(NamedTuple):
 
 
 def starter_spec(
-    name: str,
-    cluster: dict[str, Any],
-    command: list[str],
-    path: PurePath,
-    strategy: str | None = None,
-    starts_no_server: bool = False,
+    name: str, cluster: dict[str, Any], command: list[str], path: PurePath, program: Program | None = None
 ) -> str:
-    """Return the text of a spec, in the format that the suffix of ``path`` names.
-
-    ``strategy`` is that of the program, if the roles do not imply it; ``starts_no_server``: worker and ps, if there are
-    any, need TensorFlow's own server.
-    """
+    """Return the text of a spec, in the format that the suffix of ``path`` names."""
     suffix = path.suffix.lower()
-    fields = _fields(name, cluster, command, strategy, starts_no_server)
+    fields = _fields(name, cluster, command, program)
     if suffix == ".json":
         data: dict[str, Any] = {"$schema": SCHEMA_URL}
         data.update({field.name: field.value for field in fields if field.is_on})
@@ -129,9 +114,7 @@ def starter_spec(
     return "\n\n".join(blocks) + "\n"
 
 
-def _fields(
-    name: str, cluster: dict[str, Any], command: list[str], strategy: str | None, starts_no_server: bool
-) -> Iterator[_Field]:
+def _fields(name: str, cluster: dict[str, Any], command: list[str], program: Program | None) -> Iterator[_Field]:
     hosts = _remote_hosts(cluster)
     where = "How many tasks of each role run on this machine. A list of hosts instead of a number runs them there."
     if hosts:
@@ -142,7 +125,10 @@ def _fields(
     yield _Field("command", command, f"{comment}\n{{task.index}}, {{task.role}} and {{run}} are filled in.", is_on=True)
     if "ps" in cluster:
         comment = "Run TensorFlow's server as worker and ps; not needed if the program starts a tf.distribute.Server."
-        yield _Field("roles", {role: {"server": True} for role in ("worker", "ps")}, comment, is_on=starts_no_server)
+        roles = {role: {"server": True} for role in ("worker", "ps")}
+        yield _Field("roles", roles, comment, is_on=starts_no_server(program))
+    tasks = sum(each if isinstance(each, int) else len(each) for each in cluster.values())
+    strategy = _IN_ONE_PROCESS.get(_strategy(program)) if tasks == 1 else None
     implied = "parameter_server" if "ps" in cluster else "multi_worker_mirrored"
     comment = "The strategy of the program; without this line, the one that the roles imply."
     yield _Field("strategy", strategy or implied, comment, is_on=strategy is not None)
