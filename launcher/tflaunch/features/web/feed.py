@@ -130,18 +130,14 @@ class RunFeed:
             self._is_forgotten.wait(_MIN_INTERVAL + _PER_TASK * len(current.tasks))
 
     def _catch_up(self, observer: Observer) -> list[Transition]:
-        steps = observer.catch_up()
+        steps, logs = observer.catch_up(), Logs(str(observer.logs), partial(tail, observer.logs))
         for step in steps:
-            self._note(observer, step)
+            self._timeline.add(step.before, step.event, step.job, step.now, observer.epoch)
+            if isinstance(step.event, HostJoined):
+                self._gpus[step.event.host] = step.event.gpus
+            said = messages_about(step.before, step.event, step.job, step.now, logs, step.known)
+            self._messages += [(round(step.now + observer.epoch, 3), message) for message in said]
         return steps
-
-    def _note(self, observer: Observer, step: Transition) -> None:
-        self._timeline.add(step.before, step.event, step.job, step.now, observer.epoch)
-        if isinstance(step.event, HostJoined):
-            self._gpus[step.event.host] = step.event.gpus
-        logs = Logs(str(observer.logs), partial(tail, observer.logs))
-        said = messages_about(step.before, step.event, step.job, step.now, logs, step.known)
-        self._messages += [(round(step.now + observer.epoch, 3), message) for message in said]
 
     def _publish(self, name: str, value: dict[str, Any]) -> None:
         event = encode_event(name, json.dumps(value, separators=(",", ":")))
