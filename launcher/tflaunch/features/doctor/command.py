@@ -1,31 +1,27 @@
 """`doctor`: check the hosts of a spec before running it."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments import spec as arguments
 from tflaunch.cli.arguments.launch import engine_settings
 from tflaunch.client import secret_values
+from tflaunch.clusterspec import load
+from tflaunch.clusterspec.model import Spec
+from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_PREFLIGHT
 from tflaunch.explain.wording import counted, listed
 from tflaunch.feature import engines, find_host_maker
 from tflaunch.features.doctor import collect
 from tflaunch.features.doctor.findings import CHECKS, NOBODY, Diagnosis, Finding, findings, reachable_by, unchecked
 from tflaunch.plan import placeholders
-
-if TYPE_CHECKING:
-    from tflaunch.clusterspec.model import Spec
-    from tflaunch.features.doctor.findings import Host
-    from tflaunch.plan.model import Plan
-
+from tflaunch.plan.model import Plan
+from tflaunch.runtime import launch, run_config
 
 _POD_PATIENCE = 60.0  # seconds for a pod to run
 
@@ -50,10 +46,6 @@ def doctor(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], engi
     Example:
       tflaunch doctor cluster.json
     """
-    from tflaunch.clusterspec import load
-    from tflaunch.discovery import prepare
-    from tflaunch.runtime import launch, run_config
-
     file = arguments.read_file(spec)
     engine = engine or _maker_of(load.load_spec(file, settings, None, command, os.environ))
     problems = [] if engine is None else run_config.problems_on(engine, file, settings, command)
@@ -88,7 +80,7 @@ def _show(shown: Diagnosis, engine: str | None, as_json: bool) -> int:
     if as_json:
         arguments.print_json(shown)
     else:
-        click.echo(_table(shown, engine) + _ports(shown.hosts) + _verdict(shown))
+        click.echo(_table(shown, engine) + _ports(shown) + _verdict(shown))
     return 0 if shown.ok else EXIT_PREFLIGHT
 
 
@@ -111,10 +103,10 @@ def _pods_made(plan: Plan, check: str) -> Iterator[Plan]:
         yield made
 
 
-def _ports(hosts: Sequence[Host]) -> str:
+def _ports(shown: Diagnosis) -> str:
     """Return a line per group of tasks that the same machines could reach."""
     groups: dict[str, list[str]] = {}
-    for host in hosts:
+    for host in shown.hosts:
         for task, who in host.reachable_by.items() if host.reason is None else ():
             groups.setdefault(who, []).append(task)
     return "".join(f"{listed(tasks)}: can be reached by {who}\n" for who, tasks in groups.items() if who != NOBODY)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from tflaunch.cli.arguments.spec import read_file, set_option, source_name, spec_argument, warn
+from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_USAGE, Problem, TflaunchError
 from tflaunch.features.secret_names import secret_in_shell
 from tflaunch.plan import placeholders, task_env
@@ -39,8 +40,6 @@ def env(spec: Path, task: str, settings: tuple[str, ...]) -> None:
     Example:
       eval "$(tflaunch env cluster.json worker:1)" && python train.py
     """
-    from tflaunch.discovery import prepare
-
     file = read_file(spec)
     made, warnings = prepare.plan_spec(file, settings)
     warn(spec, warnings)

@@ -9,8 +9,10 @@ import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options, name_from
 from tflaunch.cli.arguments.spec import STDIN, CommandAfterDashes, command_argument, say, specs_here, warn
+from tflaunch.clusterspec import load
 from tflaunch.clusterspec.spec_file import SUFFIXES, SpecFile
 from tflaunch.clusterspec.values import LOCALHOST
+from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_USAGE, TRAINS_ALONE, TflaunchError
 from tflaunch.features.init import starter
 from tflaunch.features.programs import program_reader
@@ -44,9 +46,6 @@ def init(file: Path | None, command: tuple[str, ...], roles: ClusterOptions, nam
       tflaunch init -- python train.py --epochs 2
       tflaunch init job.yaml --worker 2 --ps 1 -H h1,h2 -- python train.py
     """
-    from tflaunch.clusterspec import load
-    from tflaunch.discovery import prepare
-
     path = Path(_DEFAULT) if file in (None, _STDOUT) else file
     assert path is not None
     if path.suffix.lower() not in SUFFIXES:

@@ -10,6 +10,7 @@ import click
 
 from tflaunch.cli.arguments import spec as arguments
 from tflaunch.core import policy
+from tflaunch.discovery import prepare
 from tflaunch.feature import Output, find_task_starter
 from tflaunch.plan import placeholders, serialize
 from tflaunch.plan.model import Plan, TaskPlan
@@ -34,8 +35,6 @@ def plan(spec: Path, command: tuple[str, ...], settings: tuple[str, ...], name: 
     Example:
       tflaunch plan cluster.json --json
     """
-    from tflaunch.discovery import prepare
-
     file = arguments.read_file(spec)
     loaded, warnings = prepare.read_spec(file, settings, name, command)
     made = prepare.make_plan(file.directory, loaded)

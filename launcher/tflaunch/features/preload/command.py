@@ -1,24 +1,22 @@
 """`warm`: start, list and end processes with modules imported for later runs."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from tflaunch.cli.arguments.cluster import ClusterOptions, cluster_of, cluster_options
 from tflaunch.cli.arguments.spec import POSITIVE, Duration, json_option, print_json, read_file, say, set_option, warn
+from tflaunch.clusterspec import load
 from tflaunch.clusterspec.spec_file import SpecFile
+from tflaunch.discovery import prepare
 from tflaunch.errors import EXIT_INTERNAL
 from tflaunch.explain.wording import counted
+from tflaunch.features.preload import warm_servers
+from tflaunch.features.preload.warm_servers import WarmServer
+from tflaunch.plan.model import Plan
 from tflaunch.store.run_dir import home
-
-if TYPE_CHECKING:
-    from tflaunch.features.preload.warm_servers import WarmServer
-    from tflaunch.plan.model import Plan
 
 _SOURCE = "command line"
 _IDLE = 600.0  # seconds
@@ -77,8 +75,6 @@ def warm(
         raise click.UsageError("--list and --stop take no other options than SPEC and --set.")
     if spec is not None and (python is not None or roles != ClusterOptions()):
         raise click.UsageError("SPEC says which interpreter and cluster; change it by --set, or leave it out.")
-    from tflaunch.features.preload import warm_servers
-
     if spec is None and not is_start:
         return _show(warm_servers.on_this_machine(is_stop=stop), [], stop, as_json)
     given = [f"preload={json.dumps(modules.split(','))}"] if modules else []
@@ -95,9 +91,6 @@ def warm(
 
 def _plan(spec: Path | None, python: str, roles: ClusterOptions, settings: tuple[str, ...]) -> Plan:
     """Return the plan of a spec, or of a cluster without one, always with `warm`."""
-    from tflaunch.clusterspec import load
-    from tflaunch.discovery import prepare
-
     if spec is not None:
         file = read_file(spec)
     else:
@@ -112,8 +105,6 @@ def _plan(spec: Path | None, python: str, roles: ClusterOptions, settings: tuple
 
 def _show(found: list[WarmServer], problems: list[str], is_stop: bool, as_json: bool) -> int:
     """Print servers and problems; return the exit code."""
-    from tflaunch.features.preload import warm_servers
-
     if as_json:
         print_json([server._asdict() for server in found])
     elif is_stop:

@@ -7,7 +7,7 @@ import click
 
 from tflaunch.cli.arguments.spec import read_file, set_option, spec_argument, warn
 from tflaunch.clusterspec import load
-from tflaunch.discovery import local_machine
+from tflaunch.discovery import local_machine, prepare
 from tflaunch.errors import SpecError
 from tflaunch.features.render import targets
 from tflaunch.plan import placement
@@ -31,8 +31,6 @@ def render(spec: Path, engine: str, settings: tuple[str, ...]) -> None:
       tflaunch render cluster.json --to jobset --set container.image=ghcr.io/ann/train:1 | kubectl apply -f -
     """
     file = read_file(spec)
-    from tflaunch.discovery import prepare
-
     read = load.load_spec(file, settings, None, (), os.environ)
     # The engine gets the tasks: not pods of ours, and not hosts that it provides later itself.
     bare = read.model_copy(update={"kubernetes": None, "pool": None if read.pool == engine else read.pool})
