@@ -136,10 +136,8 @@ def _values(text: str) -> tuple[str, list[str]]:
     if not equals or not _NAME.fullmatch(name):
         raise click.UsageError(f"--matrix {text!r:.60} is not NAME=V1,V2; {_EXAMPLE}")
     values = _values_of_list(name, rest) if rest.startswith("[") else [value.strip() for value in rest.split(",")]
-    if not all(values):
-        raise click.UsageError(f"--matrix {name}: a value is empty; {_EXAMPLE}")
-    if any("\0" in value or "\n" in value for value in values):
-        raise click.UsageError(f"--matrix {name}: a value is not one line of text; {_EXAMPLE}")
+    if any(not value or {"\0", "\n"} & {*value} for value in values):
+        raise click.UsageError(f"--matrix {name}: a value is empty, or not one line of text; {_EXAMPLE}")
     if looks_secret(name) and not all(map(_NUMBER.fullmatch, values)):
         remedy = 'give it by "secrets" in the spec, or call it otherwise if it is none'
         raise click.UsageError(f"--matrix {name}: looks secret, and is shown in the names of the runs; {remedy}")
