@@ -18,11 +18,10 @@ from tflaunch.cli.arguments.spec import (
     spec_argument,
     warn,
 )
-from tflaunch.errors import TflaunchError
+from tflaunch.errors import EXIT_INTERRUPTED, TflaunchError
 from tflaunch.features.bench import scaling, scaling_runs
 
 _MOST_WORKERS = 10_000
-_INTERRUPTED = 130
 
 
 def _counts(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
@@ -105,7 +104,7 @@ def bench(
     except TflaunchError as error:
         code, problem = error.exit_code, str(error)
     except KeyboardInterrupt:
-        code, problem = _INTERRUPTED, "interrupted"
+        code, problem = EXIT_INTERRUPTED, "interrupted"
     if as_json:
         name = plans[workers[0]].name.rpartition("-")[0]
         print_json({"name": name, "runs": [run._asdict() for run in runs], "problem": problem})

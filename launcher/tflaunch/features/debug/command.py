@@ -11,14 +11,12 @@ from tflaunch.cli.arguments.select import choose_tasks, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import say
 from tflaunch.client.control_client import ControlClient
 from tflaunch.core.states import Breakpoint
-from tflaunch.errors import EXIT_INTERNAL, EXIT_USAGE, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, TflaunchError
 from tflaunch.features.debug import LINK_LOST
 from tflaunch.interruptible import wait_readable
 from tflaunch.tui import formatting
 from tflaunch_worker import fields
 from tflaunch_worker.features.debug.breakpoints import LONGEST_LINE
-
-_INTERRUPTED = 130
 
 
 class DebuggerClient:
@@ -129,7 +127,7 @@ def debug(words: tuple[str, ...]) -> int:
         click.echo(err=True)
         if client.task:
             say(f"{client.task} keeps waiting: tflaunch debug {run} {client.task} returns to it")
-        return _INTERRUPTED
+        return EXIT_INTERRUPTED
     say(_farewell(run, client.task, reason))
     return EXIT_INTERNAL if reason == LINK_LOST else 0
 

@@ -10,7 +10,7 @@ from tflaunch.client.observer import Observer
 from tflaunch.client.run_list import aligned
 from tflaunch.clusterspec.values import LOCALHOST
 from tflaunch.core.events import Count, Reason, Seconds
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, TflaunchError
 from tflaunch.explain import wording
 from tflaunch.features.preload.preloading import Preloading, is_warm_host
 from tflaunch.features.rpc import AgentRpc, ask_hosts
@@ -89,7 +89,7 @@ def start_servers(plan: Plan) -> None:
         observer = Observer(directory.path)
         code = follow.until_end(observer, messages.append)
     except KeyboardInterrupt:
-        raise TflaunchError("interrupted", 130) from None  # the run ends with this process
+        raise TflaunchError("interrupted", EXIT_INTERRUPTED) from None  # the run ends with this process
     if code:
         raise TflaunchError("\n".join(["the modules could not be imported", *messages]), code)
     file_trees.remove_tree(str(directory.path))

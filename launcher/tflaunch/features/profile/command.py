@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,12 +12,11 @@ from tflaunch import private_files
 from tflaunch.cli.arguments.select import choose_tasks, run_and_tasks_argument
 from tflaunch.cli.arguments.spec import Duration, json_option, print_json, say
 from tflaunch.client.control_client import ControlClient
-from tflaunch.errors import EXIT_INTERNAL
+from tflaunch.errors import EXIT_INTERNAL, EXIT_INTERRUPTED
 from tflaunch.features.profile import flame_graph
 from tflaunch_worker import fields
 from tflaunch_worker.features.profile.profiles import LEAST_SECONDS, MOST_SECONDS
 
-_INTERRUPTED = 130
 _PATIENCE = 60.0  # seconds after the end, which a busy host and its link may need
 
 
@@ -53,7 +53,7 @@ def profile(seconds: float, as_json: bool, words: tuple[str, ...]) -> int:
     except KeyboardInterrupt:
         click.echo(err=True)
         say("interrupted; the tasks go on, and unfinished profiles are discarded")
-        return _INTERRUPTED
+        return EXIT_INTERRUPTED
     if as_json:
         print_json(Profile(directory.name, seconds, made))
     paths = [each.path for each in made if each.path is not None]
@@ -87,13 +87,10 @@ class Profile(NamedTuple):
 
 def _make_profiles(directory: Path, tasks: Sequence[str], seconds: float) -> Iterator[TaskProfile]:
     """Yield a profile per task, by default of roles, as each ends."""
-    client = ControlClient(directory)
-    try:
+    with closing(ControlClient(directory)) as client:
         client.say("profile", tasks=list(tasks), seconds=seconds)
         while (answer := client.next_answer(seconds + _PATIENCE))["kind"] != "done":
             yield _read(answer)
-    finally:
-        client.close()
 
 
 def _read(answer: dict[str, Any]) -> TaskProfile:

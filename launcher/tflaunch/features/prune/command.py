@@ -10,7 +10,7 @@ import click
 
 from tflaunch.cli.arguments.select import complete_runs
 from tflaunch.cli.arguments.spec import Duration, WholeNumber, json_option, print_json, say
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, TflaunchError
 from tflaunch.explain.wording import memory
 from tflaunch.features.prune.agent_caches import KINDS, Cached, remove_cached
 from tflaunch.features.prune.prune import Findings, KeptRun, OldRun, find_named, find_old, hosts_with_copies, remove_run
@@ -125,7 +125,7 @@ def is_confirmed(found: Findings, with_hosts: bool) -> bool:
         return click.confirm(f"Remove this, {memory(_size(found.runs, found.cached))}?", err=True)
     except click.Abort:
         click.echo(err=True)
-        raise TflaunchError("nothing was removed", 130) from None
+        raise TflaunchError("nothing was removed", EXIT_INTERRUPTED) from None
 
 
 def remove_all(found: Findings, *, with_hosts: bool, is_dry_run: bool, as_json: bool, staying: str) -> int:
