@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 
 from tflaunch.core import policy
 from tflaunch.core.annotations import HangExplained, HangNoticed
@@ -29,7 +28,7 @@ from tflaunch_worker.readable import duration_words, printable
 
 _PERIOD = 10.0  # seconds between two questions for signs of life
 _SHORTEST_PERIOD = 0.5
-_SCALE = "TFLAUNCH_STALL_SCALE"
+_SCALE = "TFLAUNCH_STALL_SCALE"  # the number by which a test shortens all limits
 _LOOKS = 3  # that must agree before a job is ended
 _LOOK_PATIENCE = 60.0  # seconds for its answers: the more crowded a host is, the longer it takes, and may compute
 _PATIENCE = 2  # times the limit, after which hosts that do not answer delay the end no longer
@@ -42,7 +41,7 @@ class SilenceWatch:
         """Watch a running job; ``is_noticed``: an earlier supervisor said that it hangs."""
         self._supervision = supervision
         self._mailbox = supervision.mailbox
-        self._scale = _read_scale()
+        self._scale = float(os.environ.get(_SCALE, "1"))
         sessions, patience = supervision.sessions, max(_LOOK_PATIENCE / self._scale, PATIENCE)
         self._evidence = Collector(sessions, self._mailbox, "gather_evidence", patience)
         self._signs = Collector(sessions, self._mailbox, "find_signs")
@@ -203,13 +202,6 @@ class SilenceWatch:
         self._mailbox.put(JobHung(self._job.attempt, printable(message), printable(place)))
         if verdict.culprits:
             self._mailbox.put(HangExplained(printable(verdict.sentence)))
-
-
-def _read_scale() -> float:
-    """Return the number by which a test shortens all limits."""
-    with suppress(ValueError):
-        return max(float(os.environ.get(_SCALE, "1")), 1.0)
-    return 1.0
 
 
 def _trainers(job: Job) -> set[str]:
