@@ -208,9 +208,6 @@ def _may_be_written(path: str) -> bool:
     if not os.path.exists(path):
         parent = next(parent for parent in Path(path).parents if parent.exists())
         return parent != Path("/") and os.access(parent, os.W_OK)  # "/job:worker" is no path
-    return os.access(path, os.W_OK) and _looks_like_output(path)
-
-
-def _looks_like_output(directory: str) -> bool:
-    names = list(itertools.islice((name for _, _, files in os.walk(directory) for name in files), _MOST_ENTRIES))
-    return not names or any(is_output(name) or ".tfevents." in name for name in names)
+    names = list(itertools.islice((name for _, _, files in os.walk(path) for name in files), _MOST_ENTRIES))
+    is_output_there = not names or any(is_output(name) or ".tfevents." in name for name in names)
+    return is_output_there and os.access(path, os.W_OK)
