@@ -92,6 +92,7 @@ def families(status: Status, now: float) -> list[Metric]:
     phases = [((*run, each.value), each.value == phase) for each in Phase]
     up = [((*run, host.host), host.state == "connected") for host in status.hosts]
     silences = [((*run, host.host), host.silence) for host in status.hosts]
+    tasks = [(*run, task.task, task.host) for task in status.tasks]
     own = [((*run, task.task, name), value) for task in status.tasks for name, value in (task.metrics or {}).items()]
     about = "Seconds since the start of an attempt whose cluster has not formed."
     return [
@@ -101,12 +102,7 @@ def families(status: Status, now: float) -> list[Metric]:
         _family("agent_up", "Whether the host's agent is connected.", ("run", "host"), up),
         _family("link_silence_seconds", "Seconds since its last message.", ("run", "host"), silences),
         *(
-            _family(
-                f"task_{name}",
-                text,
-                ("run", "task", "host"),
-                [((*run, task.task, task.host), value_of(task)) for task in status.tasks],
-            )
+            _family(f"task_{name}", text, ("run", "task", "host"), zip(tasks, map(value_of, status.tasks), strict=True))
             for name, value_of, text in _OF_TASKS
         ),
         _family("task_metric", "As the task reports it.", ("run", "task", "name"), own),
@@ -115,11 +111,9 @@ def families(status: Status, now: float) -> list[Metric]:
 
 def _of_supervisor(run: str) -> list[Metric]:
     process = psutil.Process()
-    times, memory = process.cpu_times(), process.memory_info().rss
+    used, memory = sum(process.cpu_times()[:2]), process.memory_info().rss  # user and system
     return [
-        _family(
-            "supervisor_cpu_seconds", "CPU time used by tflaunch.", ("run",), [((run,), times.user + times.system)]
-        ),
+        _family("supervisor_cpu_seconds", "CPU time used by tflaunch.", ("run",), [((run,), used)]),
         _family("supervisor_resident_memory_bytes", "Memory of tflaunch.", ("run",), [((run,), memory)]),
     ]
 
