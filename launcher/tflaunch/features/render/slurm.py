@@ -173,9 +173,8 @@ def _merged(wanted: dict[str, str], spec: Spec) -> dict[str, str]:
 def nodes_wanted(spec: Spec) -> int:
     """Return a spec's scheduler nodes: one per named host, or ``nodes`` of ``slurm``."""
     asked = spec.slurm.get("nodes", "").partition("-")[0]
-    return (
-        int(asked) if asked.isdecimal() and int(asked) and _has_counts_only(spec) else len(placement.named_hosts(spec))
-    )
+    is_asked = asked.isdecimal() and int(asked) > 0 and _has_counts_only(spec)
+    return int(asked) if is_asked else len(placement.named_hosts(spec))
 
 
 def onto(spec: Spec, nodes: Sequence[str]) -> Spec:
