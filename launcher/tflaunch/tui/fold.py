@@ -156,24 +156,21 @@ class LogPrinter:
 
     def print(self, lines: Iterable[Line]) -> bool:
         """Print lines given in order of time; return whether there were any."""
-        out = sys.stdout.buffer
         has_any = False
         for line in lines:
             has_any = True
-            if self._folder is None:
-                out.write(self._text(line, ()))
-            else:
-                for folded in self._folder.feed(line):
-                    out.write(self._text(folded.line, folded.others))
-        out.flush()
+            self._write([Folded(0, line)] if self._folder is None else self._folder.feed(line))
+        sys.stdout.buffer.flush()
         return has_any
 
     def flush(self) -> None:
         """Print the lines that are held for folding."""
-        if self._folder is not None:
-            for folded in self._folder.flush():
-                sys.stdout.buffer.write(self._text(folded.line, folded.others))
+        self._write([] if self._folder is None else self._folder.flush())
         sys.stdout.buffer.flush()
+
+    def _write(self, lines: Iterable[Folded]) -> None:
+        for folded in lines:
+            sys.stdout.buffer.write(self._text(folded.line, folded.others))
 
     def _text(self, line: Line, others: Sequence[str]) -> bytes:
         moment = f"{local_time(line.time, '%Y-%m-%dT%H:%M:%S')} " if self._has_times else ""
