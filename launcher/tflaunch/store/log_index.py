@@ -38,11 +38,9 @@ class TimeIndex:
         """
         self._path = path
         self._file = -1
-        self._count = 0
         self._last: Entry | None = None
         if path.exists():
             self._open()
-            self._count = os.fstat(self._file).st_size // _ENTRY.size
             self.cut(size)
 
     def _open(self) -> None:
@@ -68,17 +66,17 @@ class TimeIndex:
         except OSError:
             return
         if append(self._file, _ENTRY.pack(*entry)):
-            self._count += 1
             self._last = entry
 
     def cut(self, size: int) -> None:
         """Remove the entries after byte ``size`` of the log, whose output was not written."""
         if self._file < 0:
             return
-        while (last := _entry(self._file, self._count - 1)) is not None and last.at > size:
-            self._count -= 1
+        count = os.fstat(self._file).st_size // _ENTRY.size
+        while (last := _entry(self._file, count - 1)) is not None and last.at > size:
+            count -= 1
         self._last = last
-        os.ftruncate(self._file, self._count * _ENTRY.size)
+        os.ftruncate(self._file, count * _ENTRY.size)
 
     def close(self) -> None:
         """Close the file."""
