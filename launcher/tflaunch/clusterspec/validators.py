@@ -302,6 +302,7 @@ def _write_address(address: Address) -> str:
 
 
 _WORDS = {"type": "array", "items": _TEXT, "minItems": 1}
+_UP_TO_MOST = {"type": "integer", "maximum": MAX_TASKS}
 _ADDRESSES = {
     "type": "array",
     "items": {**_TEXT, "pattern": f"^{BRACKETED_HOST_PATTERN}(:[0-9]+)?$"},
@@ -321,11 +322,7 @@ SetupFiles = Annotated[tuple[Text, ...], list_of('a list such as ["uv.lock"]')]
 
 Members = Annotated[
     tuple[Annotated[Address, PlainValidator(parse_address), PlainSerializer(_write_address)], ...],
-    ReadBy(
-        _expand_members,
-        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MAX_TASKS}, _ADDRESSES]},
-        then_validate=True,
-    ),
+    ReadBy(_expand_members, {"anyOf": [{**_UP_TO_MOST, "minimum": 1}, _ADDRESSES]}, then_validate=True),
 ]
 """The tasks of a role, ordered by index."""
 
@@ -339,18 +336,8 @@ def _read_spares(value: object) -> object:
     return tuple(parse_host(name, 'write for example ["h4"]') for name in value)
 
 
-SpareHosts = Annotated[
-    int | tuple[str, ...],
-    ReadBy(
-        _read_spares,
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 0, "maximum": MAX_TASKS},
-                {"type": "array", "items": {**_TEXT, "pattern": f"^{HOST_PATTERN}$"}, "maxItems": MAX_TASKS},
-            ]
-        },
-    ),
-]
+_HOSTS = {"type": "array", "items": {**_TEXT, "pattern": f"^{HOST_PATTERN}$"}, "maxItems": MAX_TASKS}
+SpareHosts = Annotated[int | tuple[str, ...], ReadBy(_read_spares, {"anyOf": [{**_UP_TO_MOST, "minimum": 0}, _HOSTS]})]
 """Spare hosts by their names, or how many of the last hosts they are."""
 
 Environment = Annotated[Mapping[VariableName, VariableValue], object_of('an object such as {"A": "b"}')]
