@@ -240,7 +240,7 @@ MUTANTS: Mapping[str, Edit] = {
     ),
     "the screen tells of the job before the step": Edit(
         "runtime.loop.Run._tell",
-        "messages_about(before, event, self._job",
+        "messages_about(before, event, self.job",
         "messages_about(before, event, before",
         Invariant("I13", 10),
     ),

@@ -69,7 +69,8 @@ class Run:
 
     def __init__(self, job: Job, collaborators: Collaborators) -> None:
         """Prepare to run ``job``, without side effects."""
-        self._job = job
+        self.job = job
+        """The current state of the job."""
         self.known = NOTHING
         """What is known of the run beside the state of its job."""
         self._collaborators = collaborators
@@ -79,11 +80,6 @@ class Run:
         self._secret = os.urandom(16).hex()
 
     @property
-    def job(self) -> Job:
-        """The current state of the job."""
-        return self._job
-
-    @property
     def is_cut_short(self) -> bool:
         """Whether a signal ended the wait for the last output, which may be incomplete."""
         return self._cut_short_by is not None
@@ -91,7 +87,7 @@ class Run:
     @property
     def exit_code(self) -> int:
         """The job's exit code; after Ctrl-C never 0, not even during the last output."""
-        code = EXIT_INTERNAL if self._job.exit_code is None else self._job.exit_code
+        code = EXIT_INTERNAL if self.job.exit_code is None else self.job.exit_code
         if code or self._cut_short_by is None:
             return code
         return 128 + self._cut_short_by
@@ -107,8 +103,8 @@ class Run:
         """Restore the state of a killed supervisor from its journal."""
         for session in self._collaborators.sessions.values():
             session.begin_recall()
-        for _, event, now, actions, job, known in replay.transitions(self._job, records):
-            self._job, self.known = job, known.noted(event, now)
+        for _, event, now, actions, job, known in replay.transitions(self.job, records):
+            self.job, self.known = job, known.noted(event, now)
             if not isinstance(event, Annotation) and (teller := self._session_of(event)) is not None:
                 teller.recall(event)
             for action in actions:
@@ -137,13 +133,13 @@ class Run:
 
     def _serve_to_end(self) -> None:
         mailbox = self._collaborators.mailbox
-        deadline = time_limits.next_deadline(self._job)
-        while self._job.phase is not Phase.ENDED:
-            may_be_told = self._job.phase is Phase.RUNNING and not self._job.is_told_to_end
+        deadline = time_limits.next_deadline(self.job)
+        while self.job.phase is not Phase.ENDED:
+            may_be_told = self.job.phase is Phase.RUNNING and not self.job.is_told_to_end
             now, came = mailbox.take_in_order(deadline, self._collaborators.signal_lag if may_be_told else 0.0)
             for mail in came:
                 if isinstance(mail, Superseded):  # by a higher fencing number
-                    raise TakenOverError(self._job.run)
+                    raise TakenOverError(self.job.run)
                 if isinstance(mail, Annotation):
                     self._annotate(mail, now)
                 else:
@@ -153,27 +149,27 @@ class Run:
 
     def _handle(self, event: Event, now: float) -> float | None:
         """Apply an event; return the time of the next deadline, None for never."""
-        before = self._job
-        self._job, actions = step.step(before, event, now)
+        before = self.job
+        self.job, actions = step.step(before, event, now)
         self._collaborators.journal.record(event, actions, now)
         session = self._session_of(event)
         if session is not None:
             session.recorded(event)
         for action in actions:
             self._perform(action)
-        if isinstance(event, Interrupted) and self._job.interrupts >= policy.MOST_INTERRUPTS:
+        if isinstance(event, Interrupted) and self.job.interrupts >= policy.MOST_INTERRUPTS:
             self._cut_short_by = event.signal
         for watch in self._collaborators.watchers:
-            watch(self._job, now)
+            watch(self.job, now)
         self._tell(before, event, now)
-        return time_limits.next_deadline(self._job)
+        return time_limits.next_deadline(self.job)
 
     def _annotate(self, annotation: Annotation, now: float) -> None:
         """Record what the job does not react to, and tell it."""
         before, self.known = self.known, self.known.noted(annotation, now)
         self._collaborators.journal.record(annotation, [], now)
         self._tell_readers()
-        self._tell(self._job, annotation, now, before)
+        self._tell(self.job, annotation, now, before)
 
     def _tell_readers(self) -> None:
         for take in self._collaborators.readers:
@@ -181,7 +177,7 @@ class Run:
 
     def _tell(self, before: Job, event: Event | Annotation, now: float, known: Annotations = NOTHING) -> None:
         logs = Logs(self._collaborators.logs, self._collaborators.log_sink.tail)
-        for message in messages_about(before, event, self._job, now, logs, known):
+        for message in messages_about(before, event, self.job, now, logs, known):
             self._collaborators.say(message)
 
     def _perform(self, action: Action) -> None:
@@ -211,16 +207,16 @@ class Run:
             case LookUpNames():
                 session.order("look_up_names", names=action.names)
             case HoldPorts():
-                session.order("hold_ports", ports=action.ports, private=self._job.plan.network == PRIVATE)
+                session.order("hold_ports", ports=action.ports, private=self.job.plan.network == PRIVATE)
             case ProbePeers():
                 self._set_fence(session)
-                about = {"ports": action.ports, "peers": action.peers, "run": self._job.run, "secret": self._secret}
-                session.order("probe_peers", **about, patience=self._job.plan.timeouts.connect)
+                about = {"ports": action.ports, "peers": action.peers, "run": self.job.run, "secret": self._secret}
+                session.order("probe_peers", **about, patience=self.job.plan.timeouts.connect)
 
     def _start(self, session: Session, action: StartTask) -> None:
         self._collaborators.log_sink.begin(action.task, action.attempt)
-        plan = self._job.plan
-        process = placeholders.fill(plan.find(action.task), plan, self._job.run, str(action.attempt))
+        plan = self.job.plan
+        process = placeholders.fill(plan.find(action.task), plan, self.job.run, str(action.attempt))
         if has_cluster(plan.strategy):
             session.order_if_new("set_cluster", self._addresses(plan))
         self._set_fence(session)
@@ -228,9 +224,9 @@ class Run:
 
     def _import_modules(self, session: Session, task: str) -> None:
         """Have a spare host import the modules of a task that it may get."""
-        original = self._job.original
-        plan, moved = self._job.plan, attempts.task_on(original, original.find(task), session.host)
-        process = placeholders.fill(moved, plan, self._job.run, "0")
+        original = self.job.original
+        plan, moved = self.job.plan, attempts.task_on(original, original.find(task), session.host)
+        process = placeholders.fill(moved, plan, self.job.run, "0")
         order = find_task_starter(plan).order(plan, moved, is_first=False)
         session.order("import_modules", task=task, **self._program(process, 0), **order)
 
@@ -242,13 +238,13 @@ class Run:
 
     def _set_fence(self, session: Session) -> None:
         """Tell an agent from which addresses connections may reach its tasks."""
-        if not port_fence.is_fenced(self._job.plan):
+        if not port_fence.is_fenced(self.job.plan):
             return
-        known = self._job.hosts, self._job.port_fence.seen
+        known = self.job.hosts, self.job.port_fence.seen
         if self._fence[0] != known:
-            self._fence = known, json.dumps(port_fence.admitted(self._job), separators=(",", ":")).encode("ascii")
+            self._fence = known, json.dumps(port_fence.admitted(self.job), separators=(",", ":")).encode("ascii")
         # Connections from a host to itself may come from any of its addresses: without them, it has no fence.
-        session.order_if_new("set_fence", self._fence[1] if self._job.hosts[session.host].addresses else b"[]")
+        session.order_if_new("set_fence", self._fence[1] if self.job.hosts[session.host].addresses else b"[]")
 
     def _addresses(self, plan: Plan) -> bytes:
         """Return the addresses of a plan's tasks as JSON, the same object each time."""
@@ -257,7 +253,7 @@ class Run:
         return self._cluster[1]
 
     def _start_order(self, action: StartTask, process: TaskPlan) -> dict[str, object]:
-        plan = self._job.plan
+        plan = self.job.plan
         roles = visible_roles(plan.strategy, process.role)
         return {
             "task": action.task,
@@ -266,7 +262,7 @@ class Run:
             **find_task_starter(plan).order(plan, plan.find(action.task), is_first=not action.attempt),
             "unforked": action.unforked,
             "tf_config": roles and {"roles": roles, "role": process.role, "index": process.task_index},
-            "port": self._job.ports.get(action.task, 0),
+            "port": self.job.ports.get(action.task, 0),
             "chooses_port": is_board(process),
             "stop_signal": None if process.role == SIDECAR else signals.number_of(plan.stop_signal),
             "left_files": {function.OUTCOME: function.MOST_BYTES} if plan.calls_function(process) else {},
@@ -274,7 +270,7 @@ class Run:
         }
 
     def _program(self, process: TaskPlan, attempt: int) -> dict[str, object]:
-        return task_env.program_of(self._job.plan, process, self._job.run, attempt, self._collaborators.secrets)
+        return task_env.program_of(self.job.plan, process, self.job.run, attempt, self._collaborators.secrets)
 
     # ---- the end
 
@@ -289,7 +285,7 @@ class Run:
             return not connected
 
         # A reader may be slow; a silent host gets no extra time, because past the fence it has ended by itself.
-        while not self.serve_until(lambda: log_sink.is_complete or are_all_gone(), policy.fence(self._job.plan)):
+        while not self.serve_until(lambda: log_sink.is_complete or are_all_gone(), policy.fence(self.job.plan)):
             for session in sessions:
                 if not session.is_linked:
                     self._abandon(session)
