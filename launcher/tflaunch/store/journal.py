@@ -115,10 +115,6 @@ class JournalReader:
                     self._count += 1
         return found
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
 
 def first_record(directory: Path) -> dict[str, Any] | None:
     """Return the first record of a run's journal, or None; raises as `readable`."""
