@@ -109,19 +109,10 @@ def _on_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 engine_option = _on_option("Run it")
 
 
-def engine_settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--on` and its options to a command that gets ``engine`` and ``settings``."""
-    return _with_settings(command, "Ask what is known before it runs", lambda _: True)
-
-
-def engine_of_runs(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--on` and its options to `ls`, which gets ``engine`` and ``settings``."""
-    return _with_settings(command, "Only what runs", lambda option: option.is_for_ls)
-
-
 def _with_settings(
-    command: Callable[..., Any], summary: str, is_wanted: Callable[[Option], bool]
+    summary: str, is_wanted: Callable[[Option], bool], command: Callable[..., Any]
 ) -> Callable[..., Any]:
+    """Add `--on` and its options to a command that gets ``engine`` and ``settings``."""
     settable = {name: option for name, option in feature_options().items() if option.engine and option.setting}
     extra = {name: option for name, option in settable.items() if is_wanted(option)}
 
@@ -133,6 +124,10 @@ def _with_settings(
         return command(engine=engine, settings=settings + settings_of(launching), **values)
 
     return add_options(with_settings, [_on_option(summary), *itertools.starmap(_click_option, extra.items())])
+
+
+engine_settings = functools.partial(_with_settings, "Ask what is known before it runs", lambda _: True)
+engine_of_runs = functools.partial(_with_settings, "Only what runs", lambda option: option.is_for_ls)
 
 
 def _click_option(name: str, option: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
