@@ -30,28 +30,23 @@ def news(status: run_status.Status, now: float) -> list[Cell]:
     ``now`` is in seconds since the epoch.
     """
     because = status.because.strip() if _is_worth_telling(status) else ""
-    parts = [Cell(because, _style_of_reason(status))] if because else []
-    if because and status.next_commands:
-        commands = ", ".join(f"`{' '.join(command)}`" for command in status.next_commands)
-        parts.append(Cell(f"next: {commands}", "yellow"))
-    left = (task for task in status.tasks if task.unended is not None)
-    parts += [
-        Cell(f"{process_of(task.task, task.host, task.pid)} may still run: {task.unended}", "bold red") for task in left
-    ]
-    parts += [Cell(_growth(task, now), "yellow") for task in status.tasks if task.memory_full_at is not None]
-    parts += _not_formed(status)
-    if status.tensorboard is not None:
-        parts.append(Cell(_board(status.tensorboard), "cyan"))
+    commands = ", ".join(f"`{' '.join(command)}`" for command in status.next_commands if because)
     hosts = run_status.missing_words(status)
-    if hosts and hosts not in because:
-        parts.append(Cell(hosts, "yellow"))
-    if status.checkpoint is not None:
-        parts.append(Cell(_checkpoint(status.checkpoint)))
-    if spares := _spares(status):
-        parts.append(Cell(spares, "yellow"))
-    if status.outsiders:
-        parts.append(Cell(_refused(status), "yellow"))
-    return list(map(_plain, parts))
+    left = [task for task in status.tasks if task.unended is not None]
+    unended = (f"{process_of(task.task, task.host, task.pid)} may still run: {task.unended}" for task in left)
+    parts = [
+        Cell(because, _style_of_reason(status)),
+        Cell(commands and f"next: {commands}", "yellow"),
+        *(Cell(text, "bold red") for text in unended),
+        *(Cell(_growth(task, now), "yellow") for task in status.tasks if task.memory_full_at is not None),
+        *_not_formed(status),
+        Cell("" if status.tensorboard is None else _board(status.tensorboard), "cyan"),
+        Cell("" if hosts in because else hosts, "yellow"),
+        Cell("" if status.checkpoint is None else _checkpoint(status.checkpoint)),
+        Cell(_spares(status), "yellow"),
+        Cell(_refused(status) if status.outsiders else "", "yellow"),
+    ]
+    return [part for part in map(_plain, parts) if part.text]
 
 
 def _plain(part: Cell) -> Cell:
