@@ -244,11 +244,6 @@ def engines() -> Mapping[str, Engine]:
     return {name: engine for feature in features().values() for name, engine in feature.engines.items()}
 
 
-def served_fields() -> frozenset[str]:
-    """Return the fields, and values of them, that have an effect because of a feature."""
-    return frozenset(field for feature in features().values() for field in feature.fields)
-
-
 def find_host_maker(made: Spec | Plan) -> HostMaker | None:
     """Return the maker of the hosts of a spec or plan; None if they exist."""
     for engine in engines().values():

@@ -11,7 +11,7 @@ from tflaunch.clusterspec.spec_file import SpecFile
 from tflaunch.discovery import local_machine, resolve
 from tflaunch.discovery.base import find_engine
 from tflaunch.errors import Problem, SpecError, missing_feature
-from tflaunch.feature import features, find_host_maker, served_fields
+from tflaunch.feature import features, find_host_maker
 from tflaunch.feature import load as load_place
 from tflaunch.plan import lint, placement, planner
 from tflaunch.plan import model as planning
@@ -76,7 +76,7 @@ def _problems_for_features(spec: Spec, directory: Path) -> list[Problem]:
     """Return features' problems with a spec and its files, and its unserved fields."""
     asked = {*spec.model_fields_set, f"network: {spec.network}"}
     asked.update(*(part.model_fields_set for part in (*spec.roles.values(), *spec.hosts.values())))
-    missing = asked.intersection(SERVED_BY_FEATURES) - served_fields()
+    missing = asked.intersection(SERVED_BY_FEATURES).difference(*(feature.fields for feature in features().values()))
     problems = [missing_feature(field) for field in sorted(missing)]
     for name, feature in features().items():
         if feature.problems:

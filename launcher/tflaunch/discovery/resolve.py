@@ -4,7 +4,7 @@ import itertools
 from pathlib import Path
 from typing import NamedTuple
 
-from tflaunch.clusterspec.model import Spec
+from tflaunch.clusterspec.model import Host, Spec
 from tflaunch.clusterspec.values import FORMS, MAX_TASKS, Address, InvalidValueError, parse_address, read_host_slots
 from tflaunch.discovery import base
 from tflaunch.discovery.base import NotFoundError
@@ -13,7 +13,7 @@ from tflaunch.plan import placement
 
 
 class Pool(NamedTuple):
-    """Hosts, one address per task; ``engine``: see `placement.of_engine`; None: SSH."""
+    """Hosts, one address per task; ``engine`` reaches them, as NAME:HANDLE; None: SSH."""
 
     slots: tuple[Address, ...]
     engine: str | None
@@ -69,7 +69,10 @@ def reached(spec: Spec, pool: Pool) -> Spec:
     """Return the spec with the hosts of a pool reached by their engine."""
     if pool.engine is None:
         return spec
-    return placement.of_engine(spec, (address.host for address in pool.slots), pool.engine, pool.inherits)
+    reach = {"engine": pool.engine, "inherits": pool.inherits}
+    hosts = dict.fromkeys(address.host for address in pool.slots)
+    settings = {host: (spec.hosts.get(host) or Host()).model_copy(update=reach) for host in hosts}
+    return spec.model_copy(update={"hosts": {**spec.hosts, **settings}})
 
 
 def search(where: str, directory: Path) -> Pool:

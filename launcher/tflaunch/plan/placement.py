@@ -1,8 +1,8 @@
 """Assign the tasks of a spec to hosts. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from tflaunch.clusterspec.model import Host, Spec
+from tflaunch.clusterspec.model import Spec
 from tflaunch.clusterspec.values import EVERY_HOST, LOCALHOST, ROLES, Address
 
 _NOWHERE = Address(LOCALHOST, None)
@@ -59,12 +59,3 @@ def spread(spec: Spec, slots: Sequence[str]) -> Spec:
         for role in in_order
     }
     return spec.model_copy(update={"cluster": {role: cluster[role] for role in spec.cluster}})
-
-
-def of_engine(spec: Spec, hosts: Iterable[str], engine: str, inherits: bool) -> Spec:
-    """Return the spec with these hosts reached by an engine, ``NAME:HANDLE``."""
-    settings = {
-        host: (spec.hosts.get(host) or Host()).model_copy(update={"engine": engine, "inherits": inherits})
-        for host in dict.fromkeys(hosts)
-    }
-    return spec.model_copy(update={"hosts": {**spec.hosts, **settings}})

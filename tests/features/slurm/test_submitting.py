@@ -10,8 +10,9 @@ import pytest
 
 from support.launch import Launch
 from support.specs import MACHINE, made
+from tflaunch.discovery import resolve
 from tflaunch.features.slurm import containers
-from tflaunch.plan import placement, planner
+from tflaunch.plan import planner
 
 
 def with_sbatch(launch: Launch, *said: str, code: int) -> None:
@@ -100,7 +101,7 @@ def test_pyxis_gets_the_image_as_enroot_writes_it(launch: Launch, monkeypatch: p
         container = {"image": image, "volumes": {"/data": "/var/data"}}
         fields = {"cluster": {"worker": ["a"]}, "command": ["true"], "env": {"PATH": "/mine"}}
         spec = made({**fields, "container": container})
-        spec = placement.of_engine(spec, ["a"], "slurm:7", True)
+        spec = resolve.reached(spec, resolve.Pool(spec.cluster["worker"], "slurm:7", inherits=True))
         plan = containers.within_image(planner.make_plan(spec, launch.directory, MACHINE), spec, launch.directory)
         handle, *words = shlex.split(plan.hosts[0].engine or "")
         assert [handle, words[0]] == ["slurm:7", f"--container-image={wanted}"]
