@@ -1,7 +1,7 @@
 """Move a job through its phases, and start and end attempts of tasks. Pure.
 
 `advance` takes a job as far as its state allows. Event handlers (`step`, `hosts`, `preparation`) use the rest, such as
-`fail` and `stop_all`.
+`fail` and `stop`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -248,7 +248,7 @@ def _saving(job: Job, now: float) -> Step:
     save_by = job.deadlines.save_by
     if policy.is_saving(job) and (save_by is None or now < save_by):
         return job, []
-    return stop_gang(job._replace(phase=Phase.STOPPING), policy.survivor_grace(job.plan), now)
+    return stop(job._replace(phase=Phase.STOPPING), policy.gang_tasks(job), policy.survivor_grace(job.plan), now)
 
 
 def _drain(job: Job, now: float) -> Step:
@@ -266,7 +266,7 @@ def _draining(job: Job, now: float) -> Step:
     is_awaited = policy.is_ending(job) and (finish_by is None or now < finish_by)
     if is_awaited or now < job.deadlines.settles_at:
         return job, []
-    return stop_all(job._replace(phase=Phase.STOPPING), job.plan.timeouts.grace, now)
+    return stop(job._replace(phase=Phase.STOPPING), job.plan.processes(), job.plan.timeouts.grace, now)
 
 
 # ---- the end of an attempt
@@ -282,20 +282,10 @@ def fail(job: Job, culprit: Culprit, now: float, may_retry: bool) -> Step:
     """End the attempt; once its tasks are gone, it is decided whether another follows."""
     job = job._replace(phase=Phase.STOPPING, culprit=culprit, failed_at=now)
     grace = policy.stop_grace(job.plan, culprit)
-    if not may_retry:
-        job = job._replace(exit_code=restart_rules.exit_code(culprit, job.has_started))
-        return stop_all(job, grace, now, policy.has_hung(culprit))
-    return stop_gang(job, grace, now, policy.has_hung(culprit))
-
-
-def stop_gang(job: Job, grace: float, now: float, with_stacks: bool = False) -> Step:
-    """Stop the gang: TERM, and KILL after ``grace`` seconds."""
-    return stop(job, policy.gang_tasks(job), grace, now, with_stacks)
-
-
-def stop_all(job: Job, grace: float, now: float, with_stacks: bool = False) -> Step:
-    """Stop every living process: TERM, and KILL after ``grace`` seconds."""
-    return stop(job, job.plan.processes(), grace, now, with_stacks)
+    if may_retry:
+        return stop(job, policy.gang_tasks(job), grace, now, policy.has_hung(culprit))
+    job = job._replace(exit_code=restart_rules.exit_code(culprit, job.has_started))
+    return stop(job, job.plan.processes(), grace, now, policy.has_hung(culprit))
 
 
 def stop(job: Job, processes: Iterable[TaskPlan], grace: float, now: float, with_stacks: bool = False) -> Step:

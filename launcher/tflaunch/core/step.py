@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tflaunch.core import events, hosts, lost_hosts, policy, port_fence, preparation, restart_rules
 from tflaunch.core.job_state import Cause, Culprit, Formation, Job, Phase, StateTable
-from tflaunch.core.phases import Step, advance, fail, save, stop, stop_all
+from tflaunch.core.phases import Step, advance, fail, save, stop
 from tflaunch.core.restart_budget import Reached
 from tflaunch.core.states import LIVING, Breakpoint, Exit, HostPhase, HostState, TaskPhase, TaskState, Unended
 from tflaunch.core.time_limits import on_time
@@ -227,7 +227,7 @@ def _end(job: Job, grace: float, now: float, is_urgent: bool) -> Step:
     disconnected = {host: job.hosts[host].reason for host in job.hosts_in(HostPhase.DISCONNECTED) if is_urgent}
     job = job._replace(phase=Phase.STOPPING, deadlines=job.deadlines._replace(resume_at=None))
     job, actions = hosts.give_up(job, disconnected, now, is_unconfirmed=True)
-    job, more = stop_all(job, grace, now)
+    job, more = stop(job, job.plan.processes(), grace, now)
     return job, actions + more
 
 
