@@ -1,7 +1,6 @@
 """Start one host's agent or reconnect to it, in threads that may block."""
 
 from collections.abc import Callable
-from functools import partial
 
 from tflaunch.mailbox import Mailbox
 from tflaunch.transport.base import AgentConnector, AgentGoneError, Link, LinkError
@@ -98,26 +97,24 @@ class Reconnector:
         self._effort += 1
         effort = self._effort
 
-        def use(link: Link) -> None:
-            if effort != self._effort:
-                link.close()
-                return
-            self._found_at = self._mailbox.now()
-            self._found(link)
-
-        def give_up(error: Exception) -> None:
-            if effort == self._effort:
-                failed(error)
+        def use(found: Link | Exception) -> None:
+            if isinstance(found, Exception):
+                if effort == self._effort:
+                    failed(found)
+            elif effort != self._effort:
+                found.close()
+            else:
+                self._found_at = self._mailbox.now()
+                self._found(found)
 
         def work() -> None:
             if effort != self._effort:
                 return  # cancelled before this thread has run
             try:
-                link = reach()
+                found: Link | Exception = reach()
             except Exception as error:  # noqa: BLE001 (see `_reason`)
-                self._mailbox.call(partial(give_up, error))
-            else:
-                self._mailbox.call(lambda: use(link))
+                found = error
+            self._mailbox.call(lambda: use(found))
 
         self._run_in_thread(work)
 
