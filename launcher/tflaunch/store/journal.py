@@ -70,18 +70,12 @@ def readable(path: Path) -> Iterator[None]:
     """Turn an error in a record of a run's journal into a `TflaunchError`."""
     try:
         yield
-    except replay.OtherFormatError as error:
-        message = (
-            f"run {path.name} was recorded by another version of tflaunch (journal format {error.form}; this version "
-            f"reads format {replay.JOURNAL_FORMAT}); use that version, or delete {path}; "
-            f"what its tasks wrote is in {path / 'logs'}"
-        )
-        raise TflaunchError(message, EXIT_INTERNAL) from None
     except replay.DamagedRecordError as error:
-        message = (
-            f"run {path.name}: line {error.number + 1} of {path / JOURNAL_NAME} is damaged ({error.reason}); "
-            f"what its tasks wrote is in {path / 'logs'}"
-        )
+        what = f": line {error.number + 1} of {path / JOURNAL_NAME} is damaged ({error.reason})"
+        if isinstance(error, replay.OtherFormatError):
+            formats = f"journal format {error.form}; this version reads format {replay.JOURNAL_FORMAT}"
+            what = f" was recorded by another version of tflaunch ({formats}); use that version, or delete {path}"
+        message = f"run {path.name}{what}; what its tasks wrote is in {path / 'logs'}"
         raise TflaunchError(message, EXIT_INTERNAL) from None
 
 
