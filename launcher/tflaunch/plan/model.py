@@ -307,11 +307,6 @@ class Plan(_Fields):
         """Return the plan with each of its tasks and sidecars changed."""
         return self._replace(tasks=tuple(map(change, self.tasks)), sidecars=tuple(map(change, self.sidecars)))
 
-    def with_variants(self, change: Callable[[TaskPlan], TaskPlan]) -> Plan:
-        """Return the plan with the processes changed that move to other hosts."""
-        variants = (each._replace(tasks=tuple(map(change, each.tasks))) for each in self.variants)
-        return self._replace(variants=tuple(variants))
-
     def find(self, task: str) -> TaskPlan:
         """Return the plan of one task, or raise KeyError."""
         return self._processes_by_name[task]
@@ -342,7 +337,8 @@ class Plan(_Fields):
                 return task
             return task._replace(argv=tuple(program if word == FUNCTION_PROGRAM else word for word in task.argv))
 
-        plan = self.with_processes(completed).with_variants(completed)
+        variants = tuple(each._replace(tasks=tuple(map(completed, each.tasks))) for each in self.variants)
+        plan = self.with_processes(completed)._replace(variants=variants)
         return plan._replace(function=str(directory), searched=tuple(searched))
 
     # Indexes are built once, because a scan of all tasks for each task would be quadratic.
