@@ -144,13 +144,6 @@ def return_news(before: Job, event: PortOpened, after: Job) -> list[str]:
     return [f"{task.task} is back: it listens again (attempt {task.attempt})"] if is_back else []
 
 
-def repeat_news(job: Job, tail: summary.Tail) -> list[str]:
-    """Return the message that another attempt follows at once."""
-    assert job.culprit is not None
-    is_told = job.culprit.cause is not Cause.TASK  # when it happened
-    return [] if is_told else [f"{summary.cause_of_restart(job, tail)}; {summary.restart_name(job)} follows"]
-
-
 def verdict_news(before: Job, job: Job, now: float, tail: summary.Tail) -> str:
     """Return the message that another attempt follows, with its cause and wait."""
     assert job.deadlines.resume_at is not None

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from tflaunch import feature_faults
 from tflaunch.core import annotations, events, policy, port_fence
-from tflaunch.core.job_state import Job, Phase
+from tflaunch.core.job_state import Cause, Job, Phase
 from tflaunch.core.states import CHECKPOINT, HAS_RUN, HostPhase, HostState
 from tflaunch.explain import cluster_formation, end_messages, summary
 from tflaunch.explain.wording import counted, growth_words, listed, process_of
@@ -143,8 +143,9 @@ def _attempt_news(before: Job, after: Job, now: float, logs: Logs) -> list[str]:
         lines.append(f"waiting for {away_words(after)} for at most {most} (timeouts.lost_host); {rest}")
     if after.phase is Phase.BACKING_OFF and before.phase is not Phase.BACKING_OFF:
         lines.append(end_messages.verdict_news(before, after, now, logs.tail))
-    if before.phase is Phase.STOPPING and after.phase is Phase.PREPARING and after.culprit is not None:
-        lines += end_messages.repeat_news(after, logs.tail)
+    is_repeat = before.phase is Phase.STOPPING and after.phase is Phase.PREPARING
+    if is_repeat and after.culprit is not None and after.culprit.cause is Cause.TASK:  # others were told at once
+        lines.append(f"{summary.cause_of_restart(after, logs.tail)}; {summary.restart_name(after)} follows")
     if after.formation.was_warned and not before.formation.was_warned and (late := cluster_formation.forming(after)):
         waited = duration_words(now - late.since)
         lines.append(f"cluster not formed: waiting {waited} for {listed(late.missing)} to listen")
