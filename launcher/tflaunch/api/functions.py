@@ -73,11 +73,7 @@ class Call:
                 self._known.update(starter.describe_function(self._name, sent, self._data))
 
     def write(self, directory: Path) -> None:
-        """Write everything that a task needs to call it into a new directory.
-
-        Raises:
-            TflaunchError: the disk does not take it.
-        """
+        """Write what tasks need to call it into a new directory, or raise TflaunchError."""
         package = Path(self._cloudpickle.__file__ or "").parent
         try:
             directory.mkdir(mode=0o700)

@@ -23,11 +23,7 @@ class ControlClient:
     """A connection to a supervisor."""
 
     def __init__(self, directory: Path) -> None:
-        """Connect to the supervisor of the run in ``directory``.
-
-        Raises:
-            NoSupervisorError: the run has no supervisor.
-        """
+        """Connect to the supervisor of a run, or raise `NoSupervisorError`."""
         self._directory = directory
         self._decoder = wire.Decoder()
         self._messages: list[dict[str, Any]] = []

@@ -64,11 +64,7 @@ def _matching(known: list[Path], name: str) -> list[Path]:
 
 
 def plan_of(path: Path) -> Plan:
-    """Return the plan of the run in a directory.
-
-    Raises:
-        TflaunchError: it has no readable plan.
-    """
+    """Return the plan of the run in a directory, or raise `TflaunchError`."""
     first = first_record(path)
     if first is None:
         waits = locate_run(path).describe_wait()

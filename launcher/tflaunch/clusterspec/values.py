@@ -82,11 +82,7 @@ class Address(NamedTuple):
 
     @classmethod
     def read_json(cls, name: str, text: object) -> Address:
-        """Return the address in the text of a field of a plan.
-
-        Raises:
-            ValueError: the field holds something else.
-        """
+        """Return the address in the text of a plan's field, or raise ValueError."""
         host, port = split_address(text) if isinstance(text, str) else ("", None)
         if not host or port is None or (port != "auto" and not _is_port(port)):
             raise ValueError(f"field {name!r} must be host:port")

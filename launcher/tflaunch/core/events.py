@@ -31,11 +31,7 @@ IpAddress = Annotated[str, Line(50)]
 
 
 def read_metrics(name: str, value: Any) -> dict[str, float]:
-    """Return the first metrics of a program that have a value.
-
-    Raises:
-        ValueError: field ``name`` has another form.
-    """
+    """Return the first metrics of a program that have a value, or raise ValueError."""
     kind = Mapping[Annotated[str, Line(LONGEST_NAME)], Figure | None]
     figures = {} if value is None else check_of(kind)(name, value)
     metrics = [(metric, figure) for metric, figure in figures.items() if figure is not None]

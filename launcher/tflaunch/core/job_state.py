@@ -244,11 +244,7 @@ class Job(NamedTuple):
         return {host.stands_for: name for name, host in self.hosts.items() if host.stands_for not in ("", name)}
 
     def process(self, task: str) -> TaskPlan:
-        """Return the plan of a task, in the current attempt or else in the next.
-
-        Raises:
-            KeyError: the plan has no such task.
-        """
+        """Return the plan of a task, now or else in the next attempt, or raise KeyError."""
         try:
             return self.plan.find(task)
         except KeyError:  # one of a lost host

@@ -69,11 +69,7 @@ class Engine(abc.ABC):
 
 
 def find_engine(name: str) -> Engine:
-    """Return the engine with this name.
-
-    Raises:
-        NotFoundError: there is none, or it cannot be imported.
-    """
+    """Return the engine with this name, imported, or raise `NotFoundError`."""
     engines = {name: place for feature in features().values() for name, place in feature.discover.items()}
     if name in engines:
         try:

@@ -76,11 +76,7 @@ def reached(spec: Spec, pool: Pool) -> Spec:
 
 
 def search(where: str, directory: Path) -> Pool:
-    """Return the hosts that an engine finds.
-
-    Raises:
-        NotFoundError: there are none; says why.
-    """
+    """Return the hosts that an engine finds, or raise `NotFoundError` with the reason."""
     name, _, rest = where.partition(":")
     engine = base.find_engine(name)
     lines, handle = engine.find(rest, directory)

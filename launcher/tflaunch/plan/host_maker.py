@@ -22,11 +22,7 @@ class HostMaker(Protocol):
         """Return the plan of a spec, with how its hosts are made."""
 
     def create_hosts(self, plan: Plan, run: str) -> Plan:
-        """Make the hosts of a run; return the plan with where they are.
-
-        Raises:
-            TflaunchError: they cannot be made.
-        """
+        """Make the hosts of a run, or raise TflaunchError; return the plan with them."""
 
     def deleted_after(self, plan: Plan, run: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
         """Delete the hosts of a run on exit; ``say`` shows a message to the user."""

@@ -78,11 +78,7 @@ class ControlServer:
     """Listens while the run has a supervisor."""
 
     def __init__(self, directory: Path, mailbox: Mailbox, heard: _Heard) -> None:
-        """Listen in a run's directory; ``heard`` is called with each request.
-
-        Raises:
-            OSError: the socket cannot be created.
-        """
+        """Listen in a run's directory, or raise OSError; ``heard`` takes each request."""
         self._path = directory / SOCKET_NAME
         self._mailbox = mailbox
         self._heard = heard

@@ -30,11 +30,7 @@ class AgentConnector(Protocol):
     """Reaches the agent of one host. The methods may block."""
 
     def open(self) -> Link:
-        """Start an agent.
-
-        Raises:
-            LinkError: it cannot be started, and why.
-        """
+        """Start an agent, or raise a `LinkError` that says why that is not possible."""
 
     def resume(self) -> Link:
         """Reconnect to the agent that was started before.

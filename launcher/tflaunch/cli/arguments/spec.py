@@ -159,11 +159,7 @@ def source_name(path: Path) -> str:
 
 
 def read_file(path: Path) -> spec_file.SpecFile:
-    """Return a spec's unparsed text, read from standard input for `-`.
-
-    Raises:
-        SpecError: it cannot be read.
-    """
+    """Return a spec's unparsed text, for `-` from standard input, or raise SpecError."""
     if path == STDIN:
         return spec_file.read_spec_stream(sys.stdin.buffer, source_name(path))
     return spec_file.read_spec_file(path)
