@@ -35,7 +35,7 @@ from tflaunch.store.journal import Journal
 from tflaunch.store.left_files import LeftFileStore
 from tflaunch.store.log_sink import LogSink
 from tflaunch.store.log_writer import Marks
-from tflaunch.store.run_dir import JOURNAL_NAME, RunDirectory, left_files_in
+from tflaunch.store.run_dir import JOURNAL_NAME, LEFT_FILES_NAME, RunDirectory
 
 SHAPES = {"1 task on a host": (1, (100, 1_000, 5_000, 10_000)), "10 tasks on a host": (10, (100, 1_000, 10_000))}
 """Number of tasks per host, and in total."""
@@ -200,7 +200,7 @@ def _supervise(plan: Plan, directory: RunDirectory, mailbox: Mailbox, door: Door
     journal = Journal(directory)
     journal.record_plan(directory, record, job.started_at)
     words = LogSink(directory.logs, Marks(directory.marks), directory.times, Notes(), mailbox)
-    left_files = LeftFileStore(left_files_in(directory.path))
+    left_files = LeftFileStore(directory.path / LEFT_FILES_NAME)
     terms = Terms(directory.run, plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat)
     with ThreadPoolExecutor(128) as pool:
 

@@ -27,7 +27,7 @@ from tflaunch.store.history import Moment, read_history
 from tflaunch.store.journal import JournalReader
 from tflaunch.store.log_reader import Line, LogReader
 from tflaunch.store.log_writer import path_of, tail
-from tflaunch.store.run_dir import left_files_in
+from tflaunch.store.run_dir import LEFT_FILES_NAME
 from tflaunch.tui.screen import Screen
 from tflaunch_worker import function
 
@@ -223,7 +223,7 @@ class Run:
             raise TflaunchError(runs.describe_loss(observer.directory), EXIT_INTERNAL)
         job, logs, current = observer.job, observer.logs, self.status()
         text = summary.summary(job, str(logs), lambda task, count: tail(logs, task, count), known=observer.known)
-        files = left_files_in(observer.directory)
+        files = observer.directory / LEFT_FILES_NAME
         tasks = {name: _task_result(job, name, logs, files) for name in observer.tasks}
         is_here = locate_run(self.directory).has_supervisor_here
         trusted = [

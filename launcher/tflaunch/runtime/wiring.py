@@ -72,7 +72,7 @@ def open_runtime(
     journal = Journal(directory, records)
     sink = config.sink([process.task for process in plan.processes()])
     log_sink = LogSink(directory.logs, Marks(directory.marks), directory.times, sink, mailbox)
-    left_files = LeftFileStore(run_dir.left_files_in(directory.path))
+    left_files = LeftFileStore(directory.path / run_dir.LEFT_FILES_NAME)
     limits = plan.lease, plan.timeouts.grace, plan.timeouts.heartbeat
     terms = Terms(directory.run, *limits, fencing, private=plan.network == PRIVATE)
     threads = ThreadPoolExecutor(_AT_ONCE, "reach")  # no limit: its threads have theirs

@@ -39,6 +39,12 @@ PATCH_NAME = "code.patch"
 """The changes of the code since the commit that the record names."""
 HISTORY_NAME = "history.jsonl"
 """What the tasks used and reported over time."""
+LEFT_FILES_NAME = "files"
+"""The directory for files that its tasks have left."""
+COLLECTED_NAME = "collected"
+"""The directory for files fetched from working directories."""
+PROFILES_NAME = "profiles/python"
+"""The directory for profiles of tasks."""
 _PARTS = 4  # of a run's name: job, date, time, random digits
 
 
@@ -85,21 +91,6 @@ def _require_own(path: Path, *, is_base: bool = False) -> None:
         pass  # created on the first write, which reports any obstacle
     except OSError as error:
         raise TflaunchError(f"{path}: {error.strerror}; set TFLAUNCH_HOME", EXIT_INTERNAL) from None
-
-
-def left_files_in(run: Path) -> Path:
-    """Return a run's directory for files that its tasks have left."""
-    return run / "files"
-
-
-def collected_files_in(run: Path) -> Path:
-    """Return a run's directory for files fetched from working directories."""
-    return run / "collected"
-
-
-def profiles_in(run: Path) -> Path:
-    """Return a run's directory for profiles of tasks."""
-    return run / "profiles" / "python"
 
 
 class RunDirectory:

@@ -11,7 +11,7 @@ from support.browser_pages import fits_a_phone, press, show
 from support.launch import Launch
 from support.web_pages import begin, run_to_end
 from tflaunch.features.profile.profiler import session_in
-from tflaunch.store.run_dir import profiles_in
+from tflaunch.store.run_dir import PROFILES_NAME
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -78,7 +78,7 @@ STAMP = "2026_01_02_03_04_05"
 def profiled(place: Launch) -> str:
     """A run with two profiles, one of which is damaged."""
     run = run_to_end(place, "true", 2, name="profiled")
-    session = session_in(profiles_in(place.home / "runs" / run), STAMP)
+    session = session_in(place.home / "runs" / run / PROFILES_NAME, STAMP)
     session.mkdir(parents=True)
     (session / "worker-0.folded").write_text(STACKS)
     (session / "worker-1.folded").write_text(STACKS + "cut off\n")

@@ -21,7 +21,7 @@ from tflaunch.features.rpc import visiting
 from tflaunch.features.uploads import HashedFile
 from tflaunch.plan import placeholders, tensorboard
 from tflaunch.records import Line, read_record
-from tflaunch.store.run_dir import collected_files_in
+from tflaunch.store.run_dir import COLLECTED_NAME
 from tflaunch.transport.base import AgentGoneError, LinkError
 from tflaunch.transport.connect import connectors_for
 from tflaunch_worker.features.file_parts import PART, hash_file
@@ -113,7 +113,7 @@ class Collection:
         none of the run may be alive.
         """
         self.results: dict[Workdir, Collected] = {}
-        self._directory = collected_files_in(path)
+        self._directory = path / COLLECTED_NAME
         self._patterns = tuple(patterns)
         self._run = path.name
         self._finished = finished

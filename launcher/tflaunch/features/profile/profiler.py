@@ -13,7 +13,7 @@ from tflaunch.agents import calls
 from tflaunch.core.states import TaskPhase
 from tflaunch.runtime.control_server import Caller, RefusedError, require_tasks
 from tflaunch.runtime.watchers import Watcher
-from tflaunch.store.run_dir import profiles_in
+from tflaunch.store.run_dir import PROFILES_NAME
 from tflaunch_worker import fields
 from tflaunch_worker.features.profile import profiles
 from tflaunch_worker.features.profile.profiles import LEAST_SECONDS, MOST_SECONDS
@@ -33,7 +33,7 @@ class Profiler(Watcher):
         tasks = fields.texts(message, "tasks") or [process.task for process in self.job.plan.tasks]
         require_tasks(tasks, self.job)
         seconds = fields.number(message, "seconds", LEAST_SECONDS, MOST_SECONDS)
-        place = session_in(profiles_in(self.supervision.config.directory.path), time.strftime("%Y_%m_%d_%H_%M_%S"))
+        place = session_in(self.supervision.config.directory.path / PROFILES_NAME, time.strftime("%Y_%m_%d_%H_%M_%S"))
         try:
             private_files.make_directories(place)
         except OSError as error:

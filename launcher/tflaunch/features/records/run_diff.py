@@ -13,7 +13,7 @@ from tflaunch.explain import causes, status, summary
 from tflaunch.plan import serialize
 from tflaunch.plan.model import Plan
 from tflaunch.store.journal import read_job
-from tflaunch.store.run_dir import RECORD_NAME, collected_files_in
+from tflaunch.store.run_dir import COLLECTED_NAME, RECORD_NAME
 from tflaunch_worker import file_trees, wire
 from tflaunch_worker.features.file_parts import hash_file
 from tflaunch_worker.readable import printable
@@ -95,7 +95,7 @@ def _facts(path: Path) -> dict[str, Any]:
         **record,
         "spec": _spec(runs.plan_of(path)),
         "hosts": {"this machine": record["hosts"], "tensorflow": tensorflow},
-        "results": {**_results(job, code), "collected": _collected(collected_files_in(path))},
+        "results": {**_results(job, code), "collected": _collected(path / COLLECTED_NAME)},
     }
 
 

@@ -22,14 +22,14 @@ from tflaunch.plan.model import Plan
 from tflaunch.store.log_writer import path_of
 from tflaunch.store.run_dir import (
     CHECKPOINTS_NAME,
+    COLLECTED_NAME,
     HISTORY_NAME,
     JOURNAL_NAME,
     PARTS_NAME,
     PATCH_NAME,
+    PROFILES_NAME,
     RECORD_NAME,
     SUPERVISOR_LOG,
-    collected_files_in,
-    profiles_in,
 )
 from tflaunch_worker import file_trees
 from tflaunch_worker.features.file_parts import open_inside
@@ -38,11 +38,7 @@ from tflaunch_worker.readable import printable
 _RUN, _LOGS = "run", "logs"
 _OWN = frozenset((JOURNAL_NAME, "plan.json", RECORD_NAME, PATCH_NAME, HISTORY_NAME, SUPERVISOR_LOG))
 _SPEC = "spec."
-_TREES = {
-    "collected": collected_files_in(Path()),
-    "profiles": profiles_in(Path()),
-    "checkpoints": Path(CHECKPOINTS_NAME),
-}
+_TREES = {"collected": Path(COLLECTED_NAME), "profiles": Path(PROFILES_NAME), "checkpoints": Path(CHECKPOINTS_NAME)}
 _MOST_COUNTED = 50_000  # files of a run
 _MOST_LISTED = 2000  # files of a group
 _LONGEST_NAME = 300
