@@ -58,14 +58,13 @@ def cluster_of(roles: ClusterOptions) -> dict[str, Any]:
     slots = host_slots(roles.hosts or "")
     if counted := [f"{number} on {host}" for host, number in slots if number is not None]:
         say(f"-H: a number below {FIRST_PORT} counts workers: {', '.join(counted)}")
-    are_counted = any(count is not None for _, count in slots)
     room = sum(count or 1 for _, count in slots)
     number = max(room, 1) if roles.workers is None else roles.workers
     if not number:
         raise click.UsageError("-n 0 leaves nothing that trains; ask for one worker at least.")
     if roles.ps and not roles.chief:
         raise click.UsageError("--ps needs a chief, which drives parameter servers and workers; add --chief.")
-    if are_counted and number > room:
+    if counted and number > room:
         remedy = f"leave out -n, or raise a number in -H, such as {slots[0][0]}:{(slots[0][1] or 1) + number - room}"
         raise click.UsageError(f"-n {number} is more workers than the {room} that -H has room for; {remedy}.")
     wanted = {"chief": int(roles.chief), "worker": number, "ps": roles.ps, "evaluator": int(roles.evaluator)}
@@ -73,7 +72,7 @@ def cluster_of(roles: ClusterOptions) -> dict[str, Any]:
         return {role: count for role, count in wanted.items() if count}
     hosts = [host for host, _ in slots]
     placed = {role: [hosts[index % len(hosts)] for index in range(count)] for role, count in wanted.items()}
-    if are_counted:
+    if counted:
         placed["worker"] = [host for host, count in slots for _ in range(count or 1)][:number]
     else:
         shares = [number // len(hosts) + (index < number % len(hosts)) for index in range(len(hosts))]
