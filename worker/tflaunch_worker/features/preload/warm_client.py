@@ -93,6 +93,8 @@ def request_guard(recipe: str, python: Sequence[str], directory: str, title: str
         return None
     descriptors: list[int] = []
     with server:
+        if procfs.is_stopped(linux.peer_of(server)[0]):
+            return None
         try:
             send_message(server, _guard_request(python, directory, title))
             answer, descriptors = receive_message(server)
@@ -136,15 +138,7 @@ def _text(data: bytes) -> str:
 
 
 def _connect(path: str) -> socket.socket | None:
-    """Connect to a server of this user; return None without one, or if it is stopped."""
-    connection = _reach(path)
-    if connection is None or not procfs.is_stopped(linux.peer_of(connection)[0]):
-        return connection
-    connection.close()
-    return None
-
-
-def _reach(path: str) -> socket.socket | None:
+    """Connect to a server of this user; return None without one."""
     try:
         connection = linux.connect_to(*os.path.split(path), patience=_PATIENCE)
     except OSError:
@@ -156,25 +150,18 @@ def _reach(path: str) -> socket.socket | None:
 
 
 def ask(path: str, request: Message) -> Message | None:
-    """Return a server's answer to a request; None if no server lives there."""
+    """Return a server's answer, or what /proc shows of a silent one; None without one."""
     connection = _connect(path)
     if connection is None:
         return None
     with connection:
-        try:
-            send_message(connection, request)
-            return receive_message(connection)[0]
-        except (OSError, EOFError, ValueError):
-            return None
-
-
-def _look_at(path: str) -> Message | None:
-    """Describe a stopped server, which lives and does not answer; None without one."""
-    connection = _reach(path)
-    if connection is None:
-        return None
-    with connection:
         pid, _ = linux.peer_of(connection)
+        try:
+            if not procfs.is_stopped(pid):
+                send_message(connection, request)
+                return receive_message(connection)[0]
+        except (OSError, EOFError, ValueError):
+            pass  # it has ended, or does not answer
     title = (procfs.read(f"/proc/{pid}/cmdline") or "").rstrip("\0")
     if not title.startswith(TITLE):
         return None
@@ -188,7 +175,7 @@ def _look_at(path: str) -> Message | None:
 
 def end_server(path: str) -> None:
     """End a server, and wait until it is gone; kill it if it does not answer."""
-    status = ask(path, {"kind": "stop"}) or _look_at(path)
+    status = ask(path, {"kind": "stop"})
     if status is None:
         return
     end = linux.open_pidfd(status["pid"])
@@ -207,7 +194,7 @@ def living_servers(directory: str) -> dict[str, Message]:
     except OSError:
         return {}
     paths = [os.path.join(directory, name) for name in names]
-    answers = ((path, ask(path, {"kind": "status"}) or _look_at(path)) for path in paths)
+    answers = ((path, ask(path, {"kind": "status"})) for path in paths)
     return {path: answer for path, answer in answers if answer is not None}
 
 

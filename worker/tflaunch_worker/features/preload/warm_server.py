@@ -57,7 +57,8 @@ def _listen(path: str) -> socket.socket | None:
     os.makedirs(directory, mode=0o700, exist_ok=True)
     with open(os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # no limit: it ends with the agent, which waits for a limited time
-        if warm_client.ask(path, {"kind": "touch"}) is not None:
+        other = warm_client.ask(path, {"kind": "touch"})
+        if other is not None and "answers" not in other:
             return None
         warm_client.end_server(path)  # one that is stopped
         warm_client.end_oldest(directory, _MOST_SERVERS - 1)
