@@ -11,8 +11,6 @@ from tflaunch_worker.event_loop import Loop
 from tflaunch_worker.offload import run_in_fork
 
 _YIELDING = 10  # niceness; with 19, a background process starves on a busy host
-_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30}
-_IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE = 1, 3
 
 
 def run_in_background(loop: Loop, work: Callable[[], Any], done: Callable[[Any], None]) -> Callable[[], None]:
@@ -37,11 +35,8 @@ def be_keeper(answer: int, kept: Collection[int] = ()) -> None:
 
 
 def yield_to_others() -> None:
-    """Give this process, a fork, a low priority for CPUs and the lowest for disks."""
+    """Give this process, a fork, a low priority, also for disks (see ioprio_set(2))."""
     _take_session(_YIELDING)
-    number = _IOPRIO_SET.get(os.uname().machine)
-    if number is not None:
-        linux.c_function("syscall")(number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_CLASS_IDLE << 13)
 
 
 def _take_session(niceness: int) -> None:
