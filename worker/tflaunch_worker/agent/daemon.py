@@ -62,7 +62,7 @@ def _watch_signals(loop: Loop, agent: Agent) -> None:
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     for number in (*ENDING, signal.SIGCHLD):  # CHLD for kernels without pidfds (before 5.3)
-        signal.signal(number, _only_wake)
+        signal.signal(number, lambda *_: None)  # it is read from the pipe, in the loop
     for number in OF_TERMINALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the guard has blocked them before it forked this process
@@ -93,10 +93,6 @@ def _hear_guard(loop: Loop, agent: Agent, connection: socket.socket) -> None:
             agent.note_told(number, lambda pid: procfs.is_below(pid, guard))
 
     loop.watch(connection.fileno(), hear)
-
-
-def _only_wake(number: int, frame: object) -> None:
-    """Do nothing: signals are read from the wake-up pipe, in the loop."""
 
 
 class Acceptor:
