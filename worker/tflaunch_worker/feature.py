@@ -24,13 +24,10 @@ _LONGEST_REASON = 200  # characters
 
 
 class Variable(NamedTuple):
-    """A variable of a task's environment, unless the task sets or must not have it.
-
-    ``modules``: the folder in the feature whose modules a task with this value can import.
-    """
+    """A variable of a task's environment, unless the task sets or must not have it."""
 
     value: str
-    modules: str
+    modules: str  # the folder in the feature whose modules a task with this value can import
 
 
 class Feature(NamedTuple):
@@ -123,10 +120,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def find_features(package: str, leave_out: Callable[[str, Exception], None]) -> dict[str, Any]:
-    """Return the ``FEATURE`` of each package inside a package, ordered by name.
-
-    ``leave_out`` takes the name and the error of one that cannot be imported.
-    """
+    """Return each ``FEATURE`` in a package by name; ``leave_out`` takes broken ones."""
     found = {}
     modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
     for name in sorted(module.name for module in modules if module.ispkg):

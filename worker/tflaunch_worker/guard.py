@@ -55,10 +55,7 @@ def main() -> None:
 
 
 def guard(directory: str, descriptor: int) -> None:
-    """Fork the agent and guard it until it exits. Never returns.
-
-    ``descriptor``: a socket to the agent's first client.
-    """
+    """Fork an agent that serves a socket, and guard it until it exits. Never returns."""
     process_state.set_own_state([descriptor])
     os.set_inheritable(descriptor, False)  # it is for us, not for the tasks
     umask = os.umask(0o077)

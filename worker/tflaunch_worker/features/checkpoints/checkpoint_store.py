@@ -84,10 +84,7 @@ class CheckpointStore:
     # ---- in a fork: these may take long
 
     def watch(self, directory: str, known: str) -> dict[str, Any]:
-        """Wait for a checkpoint with another mark; return it as `capture` does.
-
-        ``directory``: where the program writes; it may not exist yet.
-        """
+        """Wait for a checkpoint with another mark in a directory; return it as `capture`."""
         while True:
             began_at = time.monotonic()
             found = saved_checkpoints.find_newest(directory, is_quiet=False)

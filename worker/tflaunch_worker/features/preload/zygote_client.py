@@ -252,10 +252,7 @@ class Zygote:
         return "the process that imports for it has died" + (last_line and f": {last_line}")
 
     def _on_link_ready(self) -> None:
-        """Send requests when the link is writable, and notice its end.
-
-        The zygote sends nothing over it, so it is readable only at its end.
-        """
+        """Send requests when the link is writable; it is readable at its end only."""
         try:
             if not self._link.recv(1):
                 self._on_link_closed()
