@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import paramiko
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -57,10 +57,6 @@ class AgentKey(paramiko.PKey):
         self.blob = blob
         self._path = path
 
-    @property
-    def _fields(self) -> tuple[str, bytes]:
-        return (self._path, self.blob)
-
     def get_name(self) -> str:
         """Return the kind of the key."""
         return paramiko.Message(self.blob).get_binary().decode(errors="replace")
@@ -74,18 +70,12 @@ class AgentKey(paramiko.PKey):
         self.is_refused = False
         try:
             with closing(_Agent(self._path, _SIGN_PATIENCE)) as agent:
-                return paramiko.Message(_Signer(agent, self.blob).sign_ssh_data(data, algorithm))  # type: ignore[arg-type]
+                signer: Any = paramiko.AgentKey(agent, self.blob)
+                signer.inner_key = None  # it signs as its certificate, for an agent without the bare key
+                return paramiko.Message(signer.sign_ssh_data(data, algorithm))
         except Exception:  # noqa: BLE001 (paramiko raises arbitrary errors when the peer is not an agent)
             self.is_refused = True
             return paramiko.Message()
-
-
-class _Signer(paramiko.AgentKey):
-    """An agent's key that signs as its certificate, for an agent without the bare key."""
-
-    def asbytes(self) -> bytes:
-        blob: bytes = self.blob
-        return blob
 
 
 class _Agent(paramiko.Agent):
