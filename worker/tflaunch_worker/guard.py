@@ -74,7 +74,11 @@ def guard(directory: str, descriptor: int) -> None:
 
 def prepare(directory: str) -> int:
     """Become a directory's only guard, without terminal; return the lock's descriptor."""
-    _await_signals()  # before there is an agent: a signal that ended us now would look like a killed guard to it
+    # Before there is an agent: a signal that ended us now would look like a killed guard to it. `_wait_for` takes them
+    # with their sender; the agent, a fork, unblocks them when it can handle them.
+    for number in OF_TERMINALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     detach(directory)
     was_there, lock = _lock(directory)
     # The kernel releases a lock with the last descriptor of it, however its holders died, so a free one shows that
@@ -176,16 +180,6 @@ def _remove(path: str) -> None:
             os.unlink(path)
     except OSError:
         pass  # it does not exist, or is not empty
-
-
-def _await_signals() -> None:
-    """Let `_wait_for` take `ENDING` and SIGCHLD with their sender; ignore INT, HUP.
-
-    The agent, a fork, unblocks them when it can handle them.
-    """
-    for number in OF_TERMINALS:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
 
 
 def _wait_for(agent: int, channel: socket.socket) -> int:

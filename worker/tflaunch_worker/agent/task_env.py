@@ -49,11 +49,6 @@ class TaskEnvironments:
             _CORES: str(procfs.usable_cores()),
         }
 
-    @functools.cached_property
-    def _bare(self) -> dict[str, str]:
-        """The environment that a task inherits instead of the agent's."""
-        return host_vars.bare_environment(sys.executable)
-
     def expand_path(self, path: str) -> str:
         """Return a path with this host's values; raise `UnknownValueError` without one."""
         return host_vars.expand_path(path, self._known)
@@ -65,7 +60,7 @@ class TaskEnvironments:
         that the host does not have, or an unknown secret.
         """
         known = self._known
-        env = dict(self._inherited if message["inherit"] else self._bare)
+        env = dict(self._inherited) if message["inherit"] else host_vars.bare_environment(sys.executable)
         env.update({variable: host_vars.expand(value, known) for variable, value in message["env"].items()})
         secrets = _known_secrets(message.get("secrets") or {})
         for variable in (*message["unset"], *secrets):
