@@ -138,17 +138,13 @@ class Host:
         pipe = "" if progress is None else progress.path
         command = self._environments.command(message, self.task_directory(task), pipe)
         if message.get("private"):
-            self._join_private_network(command)
+            reason = self.open_private_network()  # which is made for the first one
+            if reason:
+                remedy = 'allow it there, or use "fenced"'
+                raise host_vars.UnknownValueError(f'"network": "private" is not possible: {reason}; {remedy}')
+            command.namespaces = self._namespaces
+            command.modules = ()  # a fork of another process cannot drop its privileges in the user namespace
         return command
-
-    def _join_private_network(self, command: spawn.Command) -> None:
-        """Have a command join the private network, which is made for the first one."""
-        reason = self.open_private_network()
-        if reason:
-            message = f'"network": "private" is not possible: {reason}; allow it there, or use "fenced"'
-            raise host_vars.UnknownValueError(message)
-        command.namespaces = self._namespaces
-        command.modules = ()  # a fork of another process cannot drop its privileges in the user namespace
 
     def task_directory(self, name: str) -> str:
         """Return the private directory of a task, created if missing."""
