@@ -55,7 +55,10 @@ class Files:
         self._place = os.path.join(directory, CODE_NAME)
         self._files = files
         self._links = links
-        _refuse_paths_through_links([path for path, _, _ in files], [path for path, _ in links])
+        linked = {path for path, _ in links}
+        for path in (*(path for path, _, _ in files), *linked):
+            if leads_through(path, linked):
+                raise ValueError(f"{path!r} leads through a link")
         self.missing: set[str] | None = None
         """The hashes of the files that have to be sent; None until `compare` has found them out."""
         self.has_failed = False
@@ -161,13 +164,6 @@ class Files:
             with suppress(OSError):  # another run was faster, or the file is not ours
                 if os.lstat(path).st_mtime < limit:
                     os.unlink(path)
-
-
-def _refuse_paths_through_links(files: list[str], links: list[str]) -> None:
-    known = set(links)
-    for path in files + links:
-        if leads_through(path, known):
-            raise ValueError(f"{path!r} leads through a link")
 
 
 class Offer(Service):
