@@ -240,11 +240,9 @@ class SimAgentHost:
         wait = self._host.world.within(0.001, 0.05)
         self._loop.call_at(self._loop.now() + wait, lambda: found(dict.fromkeys(names, address)))
 
-    def probe_peers(
-        self, peers: dict[str, Any], run: str, secret: str, patience: float, tried: Callable[[dict[str, str]], None]
-    ) -> None:
-        failed = dict.fromkeys(peers, "timed out") if self._host.has_closed_ports else {}
-        wait = patience if failed else self._host.world.within(0.001, 0.2)
+    def probe_peers(self, message: dict[str, Any], tried: Callable[[dict[str, str]], None]) -> None:
+        failed = dict.fromkeys(message["peers"], "timed out") if self._host.has_closed_ports else {}
+        wait = message["patience"] if failed else self._host.world.within(0.001, 0.2)
         self._loop.call_at(self._loop.now() + wait, lambda: tried(failed))
 
     def set_cluster(self, cluster: dict[str, list[str]]) -> None:

@@ -109,15 +109,9 @@ class Host:
 
         offload.run_in_fork(self._loop, lambda: look_up_names(names), answered)
 
-    def probe_peers(
-        self,
-        peers: dict[str, list[object]],
-        run: str,
-        secret: str,
-        patience: float,
-        tried: Callable[[dict[str, str]], None],
-    ) -> None:
+    def probe_peers(self, message: dict[str, Any], tried: Callable[[dict[str, str]], None]) -> None:
         """Connect to other hosts' tasks; call ``tried`` with why some are unreachable."""
+        peers, run, secret, patience = (message[name] for name in ("peers", "run", "secret", "patience"))
 
         def answered(failed: dict[str, str] | None) -> None:
             tried(dict.fromkeys(peers, "it could not be tried") if failed is None else failed)

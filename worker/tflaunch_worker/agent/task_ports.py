@@ -50,7 +50,7 @@ class TaskPorts:
             self._link.say("peers_probed", failed=failed)
             return
         found = lambda failed: self._link.say("peers_probed", failed=failed)  # noqa: E731
-        self._host.probe_peers(message["peers"], message["run"], message["secret"], message["patience"], found)
+        self._host.probe_peers(message, found)
 
     def admit(self, addresses: list[str]) -> None:
         """Let connections from these addresses reach the tasks, and no others."""
