@@ -120,7 +120,10 @@ def _identity(descriptor: int) -> _Identity:
 
 
 def make_writable(name: str, directory: int | None = None) -> bool:
-    """Give a directory's owner all rights, which tasks may have removed; return True."""
+    """Give a directory's owner all rights, which a task may have removed; return True.
+
+    ``name`` is in a directory with this descriptor, or a path.
+    """
     try:
         if stat.S_IMODE(os.lstat(name, dir_fd=directory).st_mode) & stat.S_IRWXU != stat.S_IRWXU:
             found = os.open(name, _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)

@@ -42,7 +42,7 @@ def _check_ticket(name: str, value: object) -> str:
 
 
 class Entry(NamedTuple):
-    """A run that waits, with what it needs of each machine, and its values of `--matrix`."""
+    """A run that waits, its needs of each machine, and its values of `--matrix`."""
 
     needs: Mapping[str, Share]
     values: Mapping[str, str]

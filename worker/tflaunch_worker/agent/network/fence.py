@@ -95,7 +95,11 @@ class Fence:
         return list(self._holders)
 
     def guard(self, task: str, holder: socket.socket | None) -> str:
-        """Guard a task's port before its start, after `admit`; return why not, or ""."""
+        """Guard a task's port before its start; has no effect before `admit`.
+
+        ``holder``: the socket that is bound to the port; with None, the task has none. Returns why that is not
+        possible, or "".
+        """
         if not self._program or holder is None or self._flaw:
             return self._flaw
         try:
