@@ -131,7 +131,7 @@ class Option(NamedTuple):
 
     Args:
         summary: what it does, for `tflaunch up --help`.
-        metavar: what stands for its value there; "" for an option without a value.
+        metavar: the name of its value there; "" for an option without a value.
         is_repeated: whether it can be given several times; its value is then a tuple of texts.
         read: where the function is that returns the value of a text, or raises `click.UsageError`; else it is the text.
         check: where the function is that raises `click.UsageError` or `TflaunchError`, given a value and `Launching`,

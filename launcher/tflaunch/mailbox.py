@@ -64,7 +64,7 @@ class Mailbox(Loop):
         """Return when the next mail came, and it, with a signal before failures around it.
 
         After a failure it is waited for, ``lag`` seconds at most: schedulers send it to tasks, agents and supervisor
-        one by one, and it explains what they do. All of it counts as of that time: a success must not settle meanwhile.
+        one by one, and it explains what they do. All of it counts as of that time: no success may settle before.
         """
         came = [mail] if (mail := self.take(until)) is not None else []
         now = self.now()

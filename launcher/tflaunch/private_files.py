@@ -30,7 +30,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file as `write_text` does, of which no process sees only a part."""
+    """Write a file as `write_text` does; no process sees only a part of it."""
     write_text(new := path.with_name(f".{path.name}.{os.getpid()}"), text)
     new.replace(path)
 

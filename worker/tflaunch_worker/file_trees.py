@@ -2,7 +2,7 @@
 
 A walk keeps one directory open and goes up by its "..": neither recursion, which Python limits to 1,000 calls (as does
 `shutil.rmtree` before 3.13, and `os.walk` before 3.12), nor the 4,096 bytes of a path are in its way, and no link that
-replaces a directory meanwhile leads it out.
+replaces a directory during the walk leads it out.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def guard_until_end(directory: str, agent: int, channel: socket.socket) -> None:
     orphans.sweep(patience=_OTHERS_PATIENCE, is_guard=True)  # of other runs, while the agent already works
     status = _wait_for(agent, channel)
     # As their subreaper, this process has become the parent of all that the tasks have left, whatever sessions and
-    # forks they hid behind; what is below it is theirs, and nobody else's.
+    # forks they hid behind; what is below it is theirs alone.
     process_ends.kill_below(_spared(channel) if status == 0 else ())
     _tidy(directory)
     os._exit(0 if status == 0 else 1)  # nothing is left to clean up, and the user waits for this exit
@@ -185,7 +185,7 @@ def _remove(path: str) -> None:
 def _wait_for(agent: int, channel: socket.socket) -> int:
     """Reap adopted processes; return the agent's exit status once it is dead.
 
-    Signals are forwarded to the agent, which stops the tasks first, with a word if they have got the same one.
+    Signals are forwarded to the agent, which stops the tasks first; it learns whether they have got the same one.
     """
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)

@@ -187,7 +187,7 @@ def count_gpus() -> int | None:
 def connect_to(directory: str, name: str, patience: float | None = None) -> socket.socket:
     """Return a connection to a Unix socket in a directory, however deep that is.
 
-    ``patience``: its timeout in seconds. Raises `OSError` if nobody listens there.
+    ``patience``: its timeout in seconds. Raises `OSError` if no process listens there.
     """
     return _at_socket(directory, name, socket.socket.connect, patience)
 

@@ -63,7 +63,7 @@ def _work_and_exit(work: Callable[[], Any], writer: int, agent: int, prepare: Ca
                 data = data[os.write(writer, data) :]
         code = 0
     except BrokenPipeError:
-        pass  # the agent has ended, so nobody waits for the answer
+        pass  # the agent has ended, so no one waits for the answer
     except BaseException as error:
         os.write(2, f"{error!r}\n".encode("utf-8", "replace"))
     finally:

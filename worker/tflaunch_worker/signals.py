@@ -36,7 +36,7 @@ def ending_here() -> list[int]:
 def asks_more(number: int, came: list[int]) -> bool:
     """Add a signal; return whether it asks for more, as a second Ctrl-C does.
 
-    Not so a warning, of which the kernel sends one a second (XCPU), nor the TERM that a warning has announced.
+    Not so a warning, which the kernel sends once a second (XCPU), nor the TERM that a warning has announced.
     """
     if came and number in WARNINGS:
         return False

@@ -122,6 +122,6 @@ class Reconnector:
 def _reason(error: Exception) -> str:
     """Return why a host is not reached.
 
-    It may also be a fault in the code of a connector, which nobody would hear of in its thread.
+    It may also be a fault in the code of a connector, which its thread would hide.
     """
     return str(error) if isinstance(error, LinkError) else describe_error(error)

@@ -143,7 +143,7 @@ def variables_of(given: Iterable[str], file: Path | None) -> dict[str, str]:
     They are for the `env` of a spec: what is not typed on the command line is quoted there.
 
     Raises:
-        click.UsageError: a word names no variable, or one that is not set here.
+        click.UsageError: an argument names no variable, or one that is not set here.
         TflaunchError: the file cannot be read, or one of its lines is none of these.
     """
     variables = {} if file is None else _variables_in(file)

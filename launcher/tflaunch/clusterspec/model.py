@@ -66,7 +66,7 @@ class Resources(Part):
 
 
 class PodTemplate(Part):
-    """What Kubernetes is told of pods, merged as `kubectl patch` does it."""
+    """What Kubernetes gets about pods, merged as `kubectl patch` does it."""
 
     pod: engine_fields.PodFields = Field(
         default={}, description="further fields of the pods' spec, as Kubernetes names them, such as nodeSelector"

@@ -15,7 +15,7 @@ NAMES, PEERS = "names", "peers"
 """Tags of hosts that are not down, in addition to their phase: see `HostState.awaits`."""
 
 TOLD_BY_AGENTS = (CODE, NETWORK)
-"""Those of which agents say by an event what has come of them."""
+"""Those that agents answer with an event."""
 
 FIRST_NEEDS = frozenset((CODE, SETUP))
 """What each new agent lacks at first, and has for all attempts."""

@@ -243,7 +243,7 @@ def _on_restart_requested(job: Job, event: events.RestartRequested, now: float) 
 
 
 def _on_hung(job: Job, event: events.JobHung, now: float) -> Step:
-    """End an attempt that hangs, unless somebody debugs it."""
+    """End an attempt that hangs, unless a user debugs it."""
     if event.attempt != job.attempt or policy.is_debugged(job):
         return job, []
     culprit = Culprit(Cause.TIME, "stall", job.attempt, event.message, failure=event.place)

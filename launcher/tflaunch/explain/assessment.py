@@ -17,7 +17,7 @@ ENDED = "ended"
 
 _SPINE = frozenset(("logs", "up"))  # the verbs proposed here that do not come from features
 _FRESH = 60.0  # seconds after which a step is no sign of life any more, unless steps take longer
-_STEPS = 3  # as many of which may pass without a report
+_STEPS = 3  # as many may pass without a report
 
 _LIVING = ("running", "starting", "stopping", "disconnected")  # states of tasks
 
@@ -53,7 +53,7 @@ def assessed(status: Status, now: float, verbs: Collection[str] = (), end: str =
 
 
 def assess_end(run: str, state: str, exit_code: int | None, because: str, verbs: Collection[str]) -> Assessment:
-    """Assess a run that has ended, of which no more is at hand."""
+    """Assess a run that has ended, without its journal."""
     sentence = because or (f"it has ended with exit code {exit_code}" if exit_code is not None else state)
     return Assessment(ENDED, NO, sentence, next_commands=_after_end(run, state, None, _SPINE.union(verbs)))
 

@@ -11,7 +11,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def listen_on_first(ports: Sequence[int], backlog: int = 1) -> socket.socket:
-    """Listen on the first of these ports of LOOPBACK that is free; 0 stands for any.
+    """Listen on the first of these ports of LOOPBACK that is free; 0 is any.
 
     Raises:
         TflaunchError: none of them is free.

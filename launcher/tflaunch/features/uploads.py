@@ -93,7 +93,7 @@ class Upload:
     def __init__(
         self, begin: Begin, kind: str, pieces: Iterator[Piece], done: Callable[[dict[str, Any], str], None]
     ) -> None:
-        """Prepare calls of a kind for pieces, of which a few may wait for their answers.
+        """Prepare calls of a kind for pieces; a few may wait for their answers.
 
         ``pieces`` raises OSError if what is sent can no longer be read. ``done`` takes the last answer, and "" if all
         has arrived, or why it has not.

@@ -53,7 +53,7 @@ class Findings(NamedTuple):
 
 
 class Watcher:
-    """The base of watchers: keeps what it is told of the job, and does nothing."""
+    """The base of watchers: keeps the job that it gets, and does nothing."""
 
     def __init__(self, supervision: Supervision) -> None:
         """Take part in the supervision of a run; may raise `TflaunchError`."""

@@ -44,7 +44,7 @@ class LeftFileStore:
         done()
 
     def lose(self, source: str, attempt: int, size: int) -> None:
-        """Give up a file of which a part cannot be read any more."""
+        """Give up a file if a part of it cannot be read any more."""
         self._incomplete.add(self._path_of(source, attempt))
 
     def end(self, source: str, attempt: int) -> None:

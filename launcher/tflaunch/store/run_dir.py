@@ -162,7 +162,7 @@ def _make_unique(runs: Path, name: str) -> Path:
             path.mkdir(mode=0o700)
         except FileExistsError:
             continue
-        except BaseException:  # Ctrl-C in the system call, which has made it: nobody else knows the name yet
+        except BaseException:  # Ctrl-C in the system call, which has made it: no other process knows the name yet
             with suppress(OSError):
                 path.rmdir()
             raise

@@ -1,6 +1,6 @@
 """The user's code for hosts: its files, its copy in the run's directory, uploads.
 
-Hosts that need the code later get what the others got, even if it was edited meanwhile. An agent is offered all files
+Hosts that need the code later get what the others got, even if it was edited since. An agent is offered all files
 by hash, and sent what it lacks.
 """
 
@@ -221,7 +221,7 @@ class Code(NamedTuple):
     def keep(self, run: Path) -> Code:
         """Copy the code to a run's directory; return the code with its contents there.
 
-        The largest files beyond `MOST_COPIED`, files that cannot be copied and those that change meanwhile are still
+        The largest files beyond `MOST_COPIED`, files that cannot be copied and those that just change are still
         read where they are. Code that comes from there already is returned as it is.
         """
         if self.directory == run / DIRECTORY:

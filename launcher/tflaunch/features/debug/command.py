@@ -97,7 +97,7 @@ class DebuggerClient:
             return
         self._is_asked = False
         if not (line or self._has_passed or self._commands.isatty()):
-            raise KeyboardInterrupt  # nobody types, as from /dev/null: the task waits for a person
+            raise KeyboardInterrupt  # no user types, as from /dev/null: the task waits for one
         self._has_passed = True
         if line:
             self._client.say("debug_line", text=line.rstrip("\n"))

@@ -28,7 +28,7 @@ from tflaunch.plan.model import Plan
 from tflaunch.runtime import launch
 from tflaunch.store.run_dir import RunDirectory
 
-_INTERVAL = 0.1  # seconds; a supervisor measures anew every half second, and the output is read each time
+_INTERVAL = 0.1  # seconds; a supervisor measures every half second, and the output is read each time
 _SETTLED = 0.5
 _MOST_READ = 64 << 20  # bytes; names come first, or in a small file of their own
 
@@ -156,7 +156,7 @@ class _Watched:
             time.sleep(_INTERVAL)
 
     def _has_given_up(self, status: Status) -> bool:
-        """Whether a task has taken TERM for its end; others may wait for it for ever."""
+        """Whether a task has taken TERM for its end; others may wait for it without end."""
         struck = self._fault.tasks if self._fault is not None and self.struck_at is not None else ()
         return any(task.task in struck and task.exit_code == 0 and task.attempt == 0 for task in status.tasks)
 
@@ -196,7 +196,7 @@ class _Watched:
 def _newest_saved(directory: Path) -> Saved | None:
     """Return the state of the optimizer in the newest checkpoint below a directory."""
     files = (Path(place, name) for place, _, names in os.walk(directory) for name in names)
-    with suppress(OSError):  # it was replaced meanwhile
+    with suppress(OSError):  # it has just been replaced
         kept = [file for file in files if names_variables(str(file.relative_to(directory)))]
         if kept:
             newest = max(kept, key=lambda file: file.stat().st_mtime)

@@ -25,7 +25,7 @@ class Return(NamedTuple):
         began: its first step in the undisturbed training.
         reached: the last one before the fault.
         first: the first one after it.
-        gap: how many steps lie between two of which it tells; the last one done before may be as many later.
+        gap: how many steps lie between two that it reports; the last one done before may be as many later.
         is_within: whether steps are epochs, and it tells of one several times, before that is done.
     """
 
@@ -114,7 +114,7 @@ class _Judgement:
         return Return(task, began[0].points[0], reached, later[0].points[0], self._gap(task), is_within)
 
     def _gap(self, task: str) -> float:
-        """Return how many steps lie between two of which a task tells."""
+        """Return how many steps lie between two that a task reports."""
         points = next((life.points for life in self._calm.lives(task, self._source)), ())
         if points and points[0].mean_of:
             return points[0].step  # Keras' bar always shows the first one that it can show
@@ -171,7 +171,7 @@ class _Judgement:
         return counted(int(steps), self._unit)
 
     def _without_return(self) -> Iterator[Finding]:
-        """Judge a training of which no task that tells steps was started again."""
+        """Judge a training in which no task that reports steps was started again."""
         if self._struck.exit_code != 0 and not self._struck.is_stopped:
             return  # which is said already
         on = [

@@ -131,7 +131,7 @@ def _size_of(root: Path, leave_out: Callable[[str, list[str]], set[str]]) -> int
     for directory, names, files in os.walk(root):
         ignored = leave_out(directory, names + files)
         names[:] = [name for name in names if name not in ignored]
-        with suppress(OSError):  # it was removed meanwhile, or is a link to nowhere
+        with suppress(OSError):  # it has just been removed, or is a link to nowhere
             size += sum(os.lstat(os.path.join(directory, name)).st_size for name in files if name not in ignored)
     return size
 

@@ -58,7 +58,7 @@ class Workdir(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """The result of a fetch: ``files`` match, of which ``fetched`` were transferred.
+    """The result of a fetch: ``files`` match, ``fetched`` were transferred.
 
     ``source`` is the working directory on its host; ``left_out`` counts symbolic links and unreadable files there.
     ``problem``: why not all of it is here, or "".

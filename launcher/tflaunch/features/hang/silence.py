@@ -55,7 +55,7 @@ class Limits(NamedTuple):
 def limits(stage: Stage, longest: Mapping[Stage, float], scale: float) -> Limits:
     """Return the limits of a stage; ``scale`` divides all minimum times.
 
-    A stage of which no silence is known, such as the first compilation, has an hour. Tasks that wait in a collective
+    A stage without a known silence, such as the first compilation, has an hour. Tasks that wait in a collective
     operation of NCCL compute all the time: only between steps, whose silences are alike, can that be told from work.
     """
     known = longest.get(stage)
@@ -114,7 +114,7 @@ class SilenceRecord:
         if self._last is not None:
             last_stage, last_silence, last_now = self._last
             passed = now - last_now
-            if silence >= passed:  # nothing was heard since
+            if silence >= passed:  # it has been silent since
                 stage = last_stage
             else:
                 self._learn(last_stage, last_silence + passed, stage, now)

@@ -1,4 +1,4 @@
-"""Tell somebody how a run has ended."""
+"""Notify the user of how a run has ended."""
 
 from tflaunch.feature import Feature, Watching
 

@@ -88,7 +88,7 @@ class Notifier(Watcher):
         self._plan = self.job.original.notify
         self._path = supervision.config.directory.path
         self._say = supervision.say
-        self._names: set[str] = set()  # of the occurrences of which the user was notified
+        self._names: set[str] = set()  # of the occurrences that the user knows
         self._running: list[subprocess.Popen[bytes]] = []
 
     def recall(self, records: list[dict[str, Any]]) -> None:

@@ -90,7 +90,7 @@ def _modules_for(plan: Plan, process: TaskPlan, is_first: bool) -> tuple[str, ..
     """Return the modules to preload for a process, or `AUTO` for its host to find.
 
     () for sidecars, which do not train, and in a private network: a fork that joins its user namespace would keep
-    privileges there that only the execution of a program takes away. What nobody has asked for must pay: at first, a
+    privileges there that only the execution of a program takes away. What is not asked for must pay: at first, a
     task needs another one that can be forked from the same process.
     """
     if process.role == SIDECAR or plan.network == PRIVATE:

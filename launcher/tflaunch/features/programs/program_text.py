@@ -53,7 +53,7 @@ class ProgramText(ast.NodeVisitor):
 
     Attributes:
         path: the file.
-        aliases: names, and what they stand for with its package.
+        aliases: names, and what they mean with its package.
         defined: functions and classes, and how often each is defined.
         names: the full names of all that it mentions, and texts that look like a name.
         packages: the packages that it imports.

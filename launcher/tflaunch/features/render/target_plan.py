@@ -15,7 +15,7 @@ FIRST_PORT = 2222
 HOST_VALUE = "${host:"
 """The prefix of a value that a host's agent expands."""
 
-_SERVER = "/tflaunch/server.py"  # stands for the program of `server: true`
+_SERVER = "/tflaunch/server.py"  # in place of the program of `server: true`
 _OURS = (*AT_START, "TFLAUNCH_SET", "TF_GRPC_REUSE_PORT")
 
 

@@ -173,7 +173,7 @@ def _start_of(path: Path, redactor: Redactor, most: int) -> tuple[str | None, bo
     except OSError as error:
         raise TflaunchError(f"{path}: {error.strerror}", EXIT_INTERNAL) from None
     text = redactor.redact(data)
-    text = text[: -redactor.longest] if goes_on else text  # of which a secret may be cut
+    text = text[: -redactor.longest] if goes_on else text  # its end may cut a secret
     return text[:most].decode("utf-8", "replace"), goes_on or len(text) > most
 
 

@@ -110,7 +110,7 @@ def links_of(pid: str) -> set[str]:
     links = set()
     with suppress(OSError):  # another user's process, or an exited one
         for descriptor in os.listdir(f"/proc/{pid}/fd"):
-            with suppress(FileNotFoundError):  # closed meanwhile
+            with suppress(FileNotFoundError):  # it has just been closed
                 links.add(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
     return links
 

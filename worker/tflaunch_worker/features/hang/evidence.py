@@ -58,7 +58,7 @@ class TaskEvidence(Service):
         self.ask(partial(self._answer, call))
 
     def look_at_hang(self, task: Task, looked: Callable[[], None]) -> None:
-        """Wait until all tasks are sampled, for which the supervisor asks meanwhile."""
+        """Wait until all tasks are sampled, for which the supervisor asks, too."""
         self.ask(lambda _: looked())
 
     def _answer(self, call: Call, facts: Facts) -> None:

@@ -83,6 +83,6 @@ def forget_old(home: str) -> None:
             lock = open_lock(place)
             if take(lock, place):
                 gone = os.path.join(places, f".pruned-{name}")
-                os.rename(place, gone)  # at once: who waits for the lock begins with a new directory
+                os.rename(place, gone)  # at once: a process that waits for the lock begins with a new directory
                 file_trees.remove_tree(gone)
             os.close(lock)

@@ -59,7 +59,7 @@ class Setups(Service):
         def work() -> dict[str, Any]:
             result = make(order, home, settings)
             if os.getppid() != agent:
-                os._exit(0)  # nobody awaits it
+                os._exit(0)  # it is not awaited
             return result
 
         def done(result: dict[str, Any] | None) -> None:
@@ -68,7 +68,7 @@ class Setups(Service):
                 self._kill_left()
             result = result or _NOTHING_MADE
             if result["key"] and not self._use(os.path.join(home, kept_setup.PLACE, result["key"]), result["build"]):
-                self._make(order, setup, python)  # it has just been removed, or somebody looks whether it can be
+                self._make(order, setup, python)  # it has just been removed, or `prune` looks whether it can be
                 return
             self._made[setup] = python, result["first"]
             for call in self._making.pop(setup):
