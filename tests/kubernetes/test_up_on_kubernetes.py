@@ -46,7 +46,7 @@ def pod(launch: Launch, index: int) -> str:
 
 
 def test_the_exit_code_is_the_programs_and_nothing_is_left(kube: Kube, launch: Launch, tmp_path: Path) -> None:
-    program = "import os, socket; print(socket.gethostname(), os.environ['TF_CONFIG'], flush=True); raise SystemExit(7)"
+    program = "import os, socket; print(socket.gethostname() + ' ' + os.environ['TF_CONFIG']); raise SystemExit(7)"
     launch.up(spec(tmp_path, program, restart={"max": 0}), code=7)
     # The first to end stops the other, which may not have printed it.
     said = {index: launch.log(f"worker:{index}").split(maxsplit=1) for index in range(2)}

@@ -394,7 +394,8 @@ class Oracle:
         if place and place == earlier and not is_newer and job.exit_code is None:
             raise Violation("I4", f"restarted after a second hang at {place} without progress")
         is_first = earlier is not None and place != earlier
-        if place and "a hang at" in reason and (is_first or (is_newer and not self.is_blurred)):
+        is_heard = not self.is_blurred and not job.hosts_in(HostPhase.DOWN)  # no epochs of a host that was given up
+        if place and "a hang at" in reason and (is_first or (is_newer and is_heard)):
             raise Violation("I4", f"not restarted after the first hang at {place}, though the last was at {earlier!r}")
         is_own = is_hang or (culprit is not None and culprit.cause is Cause.TASK and culprit.signal is None)
         self._hung_at = place if is_own and not is_preemption(culprit.code, None) else None
