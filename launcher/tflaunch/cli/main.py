@@ -160,7 +160,7 @@ def run_command_line() -> int:
         click.echo(f"tflaunch: {error}", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return 130
+        return errors.EXIT_INTERRUPTED
     except BrokenPipeError:
         return errors.EXIT_INTERNAL
     except (OSError, RuntimeError) as error:

@@ -12,7 +12,7 @@ from typing import Any
 from tflaunch.core import policy, replay, step
 from tflaunch.core.events import HostLost, Interrupted, StopRequested
 from tflaunch.core.job_state import Job
-from tflaunch.errors import EXIT_INTERNAL, TflaunchError, out_of_resources
+from tflaunch.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, TflaunchError, out_of_resources
 from tflaunch.explain import status, summary
 from tflaunch.interruptible import handle_signals
 from tflaunch.mailbox import Mailbox
@@ -25,7 +25,6 @@ from tflaunch.transport.base import AgentConnector, Link
 from tflaunch_worker import signals
 from tflaunch_worker.readable import duration_words
 
-_INTERRUPTED = 128 + signal.SIGINT
 _LAST_PATIENCE = 0.8  # seconds after the third signal
 _PATIENCE = 3.0  # seconds for a reader that takes nothing, after a signal
 
@@ -103,7 +102,7 @@ def _supervise(
                     findings = runtime.watchers.finish(run)
                 code = _last_words(run, runtime, findings)
     except KeyboardInterrupt:  # raised while waiting for the output's reader
-        return code or _INTERRUPTED
+        return code or EXIT_INTERRUPTED
     runtime.watchers.follow_up(config.say)
     return code
 

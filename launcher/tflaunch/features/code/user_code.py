@@ -204,24 +204,12 @@ class Code(NamedTuple):
 
     def upload(self, begin: Begin, failed: Callable[[str], None]) -> Callable[[], None]:
         """Offer all files to an agent, and send what it lacks; return what stops it."""
-        uploads: list[Upload] = []
-
-        def send(kind: str, pieces: Iterator[Piece], done: Callable[[dict[str, Any], str], None]) -> None:
-            uploads.append(Upload(begin, kind, pieces, done))
-            uploads[-1].send()
-
-        def offered(answer: dict[str, Any], problem: str) -> None:
-            sizes = {file.sha256: file.size for file in self.files}
-            parts = self.parts(read_wanted(answer, "wanted", sizes).items())
-            send("write_file", parts, lambda _, problem: failed(problem) if problem else None)
-
-        send("offer_files", self.offers(), offered)
-        return lambda: uploads[-1].stop()  # noqa: PLW0108 - the one that is under way then
+        return _CodeUpload(self, begin, failed).stop
 
     def keep(self, run: Path) -> Code:
         """Copy the code to a run's directory; return the code with its contents there.
 
-        The largest files beyond `MOST_COPIED`, files that cannot be copied and those that just change are still
+        The largest files beyond `MOST_COPIED`, files that cannot be copied and those that change during it are still
         read where they are. Code that comes from there already is returned as it is.
         """
         if self.directory == run / DIRECTORY:
@@ -250,6 +238,33 @@ class Code(NamedTuple):
     def source_of(self, file: File) -> Path:
         """Return where the content of a file is."""
         return file.source or self.directory / file.path
+
+
+class _CodeUpload:
+    """An upload of the user's code to one agent: an offer, then what is missing there."""
+
+    def __init__(self, code: Code, begin: Begin, failed: Callable[[str], None]) -> None:
+        self._code = code
+        self._begin = begin
+        self._failed = failed
+        self._send("offer_files", code.offers(), self._offered)
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        self._upload.stop()
+
+    def _send(self, kind: str, pieces: Iterator[Piece], done: Callable[[dict[str, Any], str], None]) -> None:
+        self._upload = Upload(self._begin, kind, pieces, done)
+        self._upload.send()
+
+    def _offered(self, answer: dict[str, Any], problem: str) -> None:
+        sizes = {file.sha256: file.size for file in self._code.files}
+        parts = self._code.parts(read_wanted(answer, "wanted", sizes).items())
+        self._send("write_file", parts, self._sent)
+
+    def _sent(self, answer: dict[str, Any], problem: str) -> None:
+        if problem:
+            self._failed(problem)
 
 
 def _describe(code: Code, run: Path) -> None:

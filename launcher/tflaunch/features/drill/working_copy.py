@@ -208,6 +208,7 @@ def _may_be_written(path: str) -> bool:
     if not os.path.exists(path):
         parent = next(parent for parent in Path(path).parents if parent.exists())
         return parent != Path("/") and os.access(parent, os.W_OK)  # "/job:worker" is no path
+    if not os.access(path, os.W_OK):
+        return False
     names = list(itertools.islice((name for _, _, files in os.walk(path) for name in files), _MOST_ENTRIES))
-    is_output_there = not names or any(is_output(name) or ".tfevents." in name for name in names)
-    return is_output_there and os.access(path, os.W_OK)
+    return not names or any(is_output(name) or ".tfevents." in name for name in names)

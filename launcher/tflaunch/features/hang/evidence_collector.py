@@ -44,7 +44,7 @@ class Collector:
         current = self._round = _Round({}, {}, [done])
         self._mailbox.call_at(self._mailbox.now() + self._patience, lambda: self._finish(current))
         for host, session in self._sessions.items():
-            answered, lost = (partial(self._end, current, host, has_answered) for has_answered in (True, False))
+            answered, lost = partial(self._end, current, host, True), partial(self._end, current, host, False)
             session.calls.begin(self._call, Waiter(answered, lost, partial(self._take, current, session)))
 
     def _take(self, current: _Round, session: Session, message: dict[str, Any], body: bytes) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tflaunch.client.run_location import RunLocation
-from tflaunch.errors import EXIT_INTERNAL, SupervisedElsewhereError, TflaunchError
+from tflaunch.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, SupervisedElsewhereError, TflaunchError
 from tflaunch.features.kubernetes import cluster_runs
 from tflaunch.features.kubernetes.cluster_runs import Executed, LauncherState, Whereabouts
 from tflaunch.features.kubernetes.kubectl import KubectlError, KubernetesPlan
@@ -15,7 +15,6 @@ _THERE = ("ps", "logs", "attach", "wait", "down", "events", "explain", "stacks",
 """The commands that run beside the supervisor."""
 _UNTIL_END = ("attach", "wait", "down")
 """Those of them that end with the run."""
-_INTERRUPTED = 130
 _KILLED = 137
 _BETWEEN_LOOKS = 1.0  # seconds
 _SETTLE = 15.0  # seconds between the end of a run and that of its Job
@@ -91,7 +90,7 @@ class _Command:
                 self._tell(f"the launcher does not run: {state.reason}")
             elif self._code is None or time.monotonic() >= self._settled_at:
                 done = self._execute(state.pod)
-                if not done.failure and (self._verb not in _UNTIL_END or done.exit_code == _INTERRUPTED):
+                if not done.failure and (self._verb not in _UNTIL_END or done.exit_code == EXIT_INTERRUPTED):
                     return done.exit_code
                 self._note_end(done)
             time.sleep(_BETWEEN_LOOKS)

@@ -111,7 +111,8 @@ def families(status: Status, now: float) -> list[Metric]:
 
 def _of_supervisor(run: str) -> list[Metric]:
     process = psutil.Process()
-    used, memory = sum(process.cpu_times()[:2]), process.memory_info().rss  # user and system
+    times, memory = process.cpu_times(), process.memory_info().rss
+    used = times.user + times.system
     return [
         _family("supervisor_cpu_seconds", "CPU time used by tflaunch.", ("run",), [((run,), used)]),
         _family("supervisor_resident_memory_bytes", "Memory of tflaunch.", ("run",), [((run,), memory)]),
