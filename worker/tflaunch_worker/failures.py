@@ -165,7 +165,10 @@ def bounded(lines: Sequence[str]) -> list[str]:
 
 
 def find_failure(lines: Sequence[str]) -> Failure | None:
-    """Return the failure that a program's `bounded` last lines tell, None for none."""
+    """Return the failure that a program's last lines tell, None if they tell none.
+
+    The lines are `bounded`; indexes in the result refer to them.
+    """
     lines = [_MARGIN.sub("", line, 1) for line in lines]
     raised = _raised(lines, len(lines), _MOST_CAUSES)
     fatal = _fatal(lines, raised.end if raised is not None else 0)

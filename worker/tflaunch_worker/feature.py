@@ -78,7 +78,8 @@ def start_guard(recipe: str, python: Sequence[str], directory: str, title: str, 
     """Start guard and agent by an earlier run's process; return a pidfd, or None.
 
     ``recipe`` is what the plan says of that process, ``python`` the interpreter with its options, ``title`` for people
-    who list processes, and ``link`` the socket to the agent's first client, which stays open here.
+    who list processes, and ``link`` the socket to the agent's first client, which stays open here. The pidfd is that of
+    the guard; there is none without such a process.
     """
     for starter in [feature.guards for feature in features().values() if feature.guards]:
         try:
@@ -120,7 +121,10 @@ def describe_error(error: BaseException) -> str:
 
 
 def find_features(package: str, leave_out: Callable[[str, Exception], None]) -> dict[str, Any]:
-    """Return each ``FEATURE`` in a package by name; ``leave_out`` takes broken ones."""
+    """Return the ``FEATURE`` of each package inside a package, ordered by name.
+
+    ``leave_out`` takes the name and the error of one that cannot be imported.
+    """
     found = {}
     modules = pkgutil.iter_modules(importlib.import_module(package).__path__)
     for name in sorted(module.name for module in modules if module.ispkg):

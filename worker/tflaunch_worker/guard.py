@@ -185,7 +185,7 @@ def _remove(path: str) -> None:
 def _wait_for(agent: int, channel: socket.socket) -> int:
     """Reap adopted processes; return the agent's exit status once it is dead.
 
-    Signals are forwarded to the agent, which stops the tasks first; it learns whether they have got the same one.
+    Signals are forwarded to the agent, which stops the tasks first, with a note if they have got the same one.
     """
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)

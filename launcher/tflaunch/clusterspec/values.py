@@ -137,7 +137,7 @@ def parse_host(value: object, remedy: str = 'write for example "h1" or "10.0.0.1
     """Return a host's name or address in its one form, without brackets.
 
     Raises:
-        InvalidValueError: the value is neither; shows ``shown``, by default the value, and the remedy.
+        InvalidValueError: it is neither; the message has ``shown``, by default the value, and the remedy.
     """
     shown = value if shown is None else shown
     text = value[1:-1] if isinstance(value, str) and re.fullmatch(r"\[.*:.*\]", value) else value

@@ -278,7 +278,7 @@ class Job(NamedTuple):
         return [host.host for host in self.hosts.values() if host.phase in phases and host.is_spare]
 
     def timed_hosts(self) -> Iterable[HostState]:
-        """Return the hosts if some have a deadline; none if no host has one."""
+        """Return all hosts if one has a deadline, else none."""
         return self.hosts.values() if self.hosts.count(TIMED) else ()
 
     def alive(self) -> list[TaskState]:

@@ -40,6 +40,7 @@ SETTLES_WITHIN = 0.5
 
 Schedulers, service managers and a node's shutdown send TERM to a task, its agent and its supervisor one by one, so that
 a task which saves and exits with 0 may be quicker than the others. A task that has lived for less had nothing to save.
+A failure waits as long for the signal to the supervisor, where that is explained.
 """
 
 EXPLAINED_WITHIN = 90.0

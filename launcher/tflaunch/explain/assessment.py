@@ -53,7 +53,7 @@ def assessed(status: Status, now: float, verbs: Collection[str] = (), end: str =
 
 
 def assess_end(run: str, state: str, exit_code: int | None, because: str, verbs: Collection[str]) -> Assessment:
-    """Assess a run that has ended, without its journal."""
+    """Assess a run that has ended, without its status."""
     sentence = because or (f"it has ended with exit code {exit_code}" if exit_code is not None else state)
     return Assessment(ENDED, NO, sentence, next_commands=_after_end(run, state, None, _SPINE.union(verbs)))
 

@@ -116,8 +116,8 @@ class PythonProcess:
     def _read_whole(self, state: int) -> Optional[Thread]:
         """Return a thread with its whole stack, None if it cannot be read.
 
-        A frame that begins or ends during that leads nowhere, and the stack seems to end there. It is whole if it ends
-        where Python begins one, or twice at the same function.
+        A frame that begins or ends while it is read leads nowhere, and the stack seems to end there. It is whole if it
+        ends where Python begins one, or twice at the same function.
         """
         deepest: Optional[Thread] = None
         for _ in range(_TRIES):
@@ -169,7 +169,7 @@ class PythonProcess:
         frame = self._pointer(state + self._at.frame)
         if self._version in _CURRENT_IN_CFRAME and frame:
             frame = self._pointer(frame + _CURRENT_IN_CFRAME[self._version])
-        raw: List[bytes] = []  # before the first is decoded, which takes long, and the stack changes
+        raw: List[bytes] = []  # all before the first is decoded: that takes long, and the stack changes
         while frame and len(raw) < MOST_FRAMES:
             raw.append(self._read(frame, _FRAME_BYTES))
             (frame,) = struct.unpack_from("<Q", raw[-1], self._at.previous)

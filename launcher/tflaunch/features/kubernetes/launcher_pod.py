@@ -180,7 +180,7 @@ class _Launcher:
         return EXIT_INTERNAL, f"the supervisor has ended at each of {_MOST_STARTS} starts; the last: {last_words}"
 
     def _supervise(self, plan: Plan) -> tuple[int, str]:
-        """Run a supervisor; return its last words and exit code, negative for a signal."""
+        """Run a supervisor; return its exit code, negative for a signal, and last words."""
         while run_dir.is_locked(self._path):  # by a pod before this one, on a node that does not answer
             time.sleep(_BETWEEN_TRIES)
         sys.stdout.flush()
